@@ -135,10 +135,16 @@ impl EventFilter {
         has_pattern(&self.providers) || has_pattern(&self.events) || self.text.is_some()
     }
 
+    /// Returns whether a time is in the time span.
+    #[inline]
+    pub fn accepts_time(&self, time: FileTime) -> bool {
+        self.from.is_none_or(|from| time >= from) && self.to.is_none_or(|to| time <= to)
+    }
+
     /// Returns whether a record passes the filters that need no decoding.
     #[inline]
     pub fn accepts_header(&self, record: &Record<'_>, time: FileTime) -> bool {
-        if self.from.is_some_and(|from| time < from) || self.to.is_some_and(|to| time > to) {
+        if !self.accepts_time(time) {
             return false;
         }
         if !self.cpus.is_empty() && !self.cpus.contains(&record.cpu()) {
@@ -163,9 +169,20 @@ impl EventFilter {
     /// the text.
     #[inline]
     pub fn accepts(&self, event: &DescribedEvent<'_>) -> bool {
-        self.accepts_actor(event)
-            && ((self.providers.is_empty() && self.events.is_empty())
-                || self.accepts_identity(&event.identity()))
+        self.accepts_actor(event) && self.accepts_names(event)
+    }
+
+    /// Returns whether provider and name or id of an event pass.
+    #[inline]
+    pub fn accepts_names(&self, event: &DescribedEvent<'_>) -> bool {
+        (self.providers.is_empty() && self.events.is_empty()) || self.accepts_identity(&event.identity())
+    }
+
+    /// Returns whether a process and a thread pass.
+    #[inline]
+    pub fn accepts_ids(&self, pid: u32, tid: u32) -> bool {
+        (self.pids.is_empty() || self.pids.contains(&pid))
+            && (self.tids.is_empty() || self.tids.contains(&tid))
     }
 
     /// Returns whether provider and name or id of an event pass.
@@ -216,8 +233,9 @@ impl EventFilter {
         })
     }
 
+    /// Returns whether the process and thread that wrote an event, or those that it is about, pass.
     #[inline]
-    fn accepts_actor(&self, event: &DescribedEvent<'_>) -> bool {
+    pub fn accepts_actor(&self, event: &DescribedEvent<'_>) -> bool {
         let actor = event.actor;
         let has_pid =
             |pid: &u32| event.record.process_id() == *pid || actor.is_some_and(|actor| actor.pid == *pid);

@@ -35,4 +35,5 @@ mod skip;
 pub mod symbols;
 pub mod text;
 pub mod traces;
+pub mod undecoded;
 pub mod user_folders;

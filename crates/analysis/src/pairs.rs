@@ -99,6 +99,15 @@ pub fn is_pair_event(record: &Record<'_>) -> bool {
     }
 }
 
+/// Returns the name of a pair: that of its start event without the mark of the start.
+pub fn pair_name(start_name: &str) -> &str {
+    let base = ["/win:Start", "/Start", "_Start", "Start", "/Begin", "Begin"]
+        .into_iter()
+        .find_map(|end| start_name.strip_suffix(end))
+        .filter(|base| !base.is_empty());
+    base.unwrap_or(start_name)
+}
+
 impl<K> PairEvent<K> {
     /// Returns the start or stop that a record is; `None` for other records.
     pub fn from_record(record: &Record<'_>, thread: K) -> Option<Self> {

@@ -10,7 +10,6 @@ mod exit;
 mod export;
 mod filter;
 mod grammar;
-mod missing;
 mod nearby;
 mod output;
 mod own_command;

@@ -8,6 +8,7 @@ use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::traces::parallel::EventWorker;
+use traceweir_analysis::undecoded::MissingSchemas;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
 use traceweir_format::Guid;
@@ -16,7 +17,6 @@ use traceweir_format::kernel::class_name;
 use crate::cli::{OutputFormat, ShownParts};
 use crate::export::{self, EventSink};
 use crate::filter::{no_match_hint, suggest_providers};
-use crate::missing::MissingSchemas;
 use crate::text::{escape, format_count, format_number};
 
 /// Maximum number of providers that are remembered and listed if no event matched.
@@ -181,7 +181,7 @@ impl DecodeCounts {
         for (reason, count) in &self.reasons {
             eprintln!("  {:>10}  {reason}", format_number(*count));
         }
-        self.missing.report();
+        self.missing.describe().iter().for_each(|line| eprintln!("{line}"));
     }
 }
 

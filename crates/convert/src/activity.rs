@@ -38,6 +38,7 @@ use anyhow::Result;
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::{ReadSummary, TraceSet};
+use traceweir_analysis::undecoded::UndecodedEvents;
 use traceweir_format::time::FileTime;
 
 use crate::ConvertInput;
@@ -47,7 +48,7 @@ pub use fields::{FieldValue, Fields};
 pub(crate) use frame_tree::{FrameTree, NodeIndex};
 pub use lives::{Life, Lives, Process, ProcessIndex, Thread, ThreadIndex};
 pub use network::{network_bytes, network_fields, network_name};
-pub(crate) use runs::{Run, RunEnd, ThreadRuns};
+pub(crate) use runs::{Run, RunEnd, ThreadRuns, scheduler_id};
 pub use stacks::{CodeMapping, MappingIndex, StackFrame, StackResolver};
 pub(crate) use survey::number_machines;
 
@@ -174,6 +175,7 @@ pub fn read_activity(
 struct MissingCounts {
     compact_switches: u64,
     incomplete_fields: u64,
+    undecoded: UndecodedEvents,
     over_limit: u64,
     forced_ends: u64,
     has_several_machines: bool,
@@ -189,6 +191,7 @@ impl MissingCounts {
             let count = format_count(self.incomplete_fields, "event");
             notes.push(format!("fields are missing, because they are damaged or too many: {count}"));
         }
+        notes.extend(self.undecoded.describe());
         if self.over_limit > 0 {
             let count = format_count(self.over_limit, "event");
             notes.push(format!("there are too many processes or threads; without one: {count}"));

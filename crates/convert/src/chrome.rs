@@ -143,11 +143,14 @@ impl<'o> ChromeWriter<'o> {
     }
 
     fn add(&mut self, tables: &ActivityTables, event: &ActivityEvent) -> Result<()> {
-        let ActivityEvent { time_ns, machine, cpu, stack, activity } = event;
+        let ActivityEvent { time_ns, machine, cpu, is_selected, stack, activity } = event;
         let at = *time_ns;
         let cpu = tables.output_cpu(*machine, *cpu);
         if let Some(run) = self.runs.add(tables, event) {
             self.add_run(tables, run)?;
+        }
+        if !is_selected {
+            return Ok(());
         }
         match activity {
             Activity::ProcessStart(process) => self.add_life(tables, at, *process, "Process start"),
@@ -415,7 +418,7 @@ impl<'o> ChromeWriter<'o> {
             (SliceTrack::Task { .. }, true) => "b",
             (SliceTrack::Task { .. }, false) => "e",
         };
-        self.begin(phase, &slice.detail.name, &slice.detail.provider, ids, at);
+        self.begin(phase, &slice.name, &slice.detail.provider, ids, at);
         if slice.track != SliceTrack::Thread {
             self.push_id(slice.id.0);
         }

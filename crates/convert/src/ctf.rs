@@ -33,11 +33,12 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use traceweir_analysis::event::{DescribedEvent, ReadFlow};
+use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::text::{escape_path, format_count};
 use traceweir_analysis::traces::TraceSet;
+use traceweir_analysis::undecoded::MissingSchemas;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
@@ -87,7 +88,7 @@ pub fn convert(input: &ConvertInput, folder: &Path) -> Result<Conversion> {
                 return Ok(ReadFlow::Continue);
             }
             writer.write_event(event)?;
-            events = events.saturating_add(1);
+            events = events.saturating_add(u64::from(!describes_file(&event.record)));
             Ok(selection.count(event))
         },
     )?;
@@ -105,6 +106,7 @@ struct TraceWriter {
     /// Wall time of the first trace's start, in nanoseconds since 1970.
     start_ns: i64,
     undecoded: u64,
+    missing: MissingSchemas,
     payload: Vec<u8>,
     message: Vec<u8>,
     bytes: Vec<u8>,
@@ -119,6 +121,7 @@ impl TraceWriter {
             expander: MessageExpander::default(),
             start_ns: i64::try_from(start.unix_ns()).unwrap_or_default(),
             undecoded: 0,
+            missing: MissingSchemas::default(),
             payload: Vec::new(),
             message: Vec::new(),
             bytes: Vec::new(),
@@ -174,6 +177,9 @@ impl TraceWriter {
     /// Encodes the payload of an event as bytes, and returns its class.
     fn encode_undecoded(&mut self, event: &DescribedEvent<'_>, reason: &str) -> u32 {
         self.undecoded = self.undecoded.saturating_add(1);
+        if let Err(reason) = &event.schema_match {
+            self.missing.add(event, reason);
+        }
         self.payload.clear();
         let undecoded = UndecodedEvent::new(event);
         let class = self.classes.find_undecoded(&undecoded);
@@ -246,6 +252,7 @@ impl TraceWriter {
         if self.undecoded > 0 {
             let events = format_count(self.undecoded, "event");
             notes.push(format!("without fields: {events} that could not be decoded; the payload is bytes"));
+            notes.extend(self.missing.describe());
         }
         if moved > 0 {
             let events = format_count(moved, "event");

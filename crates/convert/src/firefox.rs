@@ -183,6 +183,9 @@ impl ProfileBuilder {
         if let Some(Run { thread, from_ns, to_ns, .. }) = self.runs.add(tables, event) {
             self.cpu_times.entry(thread).or_default().add_span(from_ns, to_ns);
         }
+        if !event.is_selected {
+            return;
+        }
         match &event.activity {
             Activity::ProcessStart(_)
             | Activity::ProcessEnd(_)
@@ -192,10 +195,14 @@ impl ProfileBuilder {
             | Activity::SliceBegin(_) => {}
             Activity::Switch(_) => self.has_switches = true,
             Activity::Sample(sample) => self.add_sample(tables, event, sample),
-            Activity::SliceEnd { slice, stop: _ } => {
+            Activity::SliceEnd { slice, stop } => {
                 let timing = MarkerTiming::Interval(timestamp(slice.begin_ns), timestamp(at));
                 let thread = self.find_thread(tables, slice.thread);
-                self.add_marker(thread, timing, &slice.detail);
+                let mut detail = EventDetail { name: Arc::clone(&slice.name), ..(*slice.detail).clone() };
+                if let Some(stop) = stop {
+                    detail.fields.values.extend_from_slice(&stop.fields.values);
+                }
+                self.add_marker(thread, timing, &detail);
             }
             Activity::Instant { thread, detail } => {
                 let thread = self.find_thread(tables, *thread);

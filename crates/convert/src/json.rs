@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use traceweir_decode::format::push_json_string;
-use traceweir_format::Guid;
 
 use crate::activity::{EventDetail, FieldValue};
 
@@ -121,14 +120,10 @@ impl UniqueKeys {
     }
 }
 
-/// Appends the fields of an event as an object, together with its activity ids.
+/// Appends the fields of an event as an object, together with its attributes.
 pub(crate) fn push_detail(detail: &EventDetail, out: &mut Vec<u8>) {
-    let text = |id: &Option<Guid>| id.map(|id| FieldValue::Text(id.to_string().into()));
-    let (activity, related) = (text(&detail.activity), text(&detail.related_activity));
-    let ids = [("activity id", &activity), ("related activity id", &related)];
-    let ids = ids.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    let fields = detail.fields.values.iter().map(|(name, value)| (&**name, value));
-    push_members(fields.chain(ids), out);
+    let attributes = detail.attributes();
+    push_members(detail.fields.values.iter().chain(&attributes).map(|(name, value)| (&**name, value)), out);
 }
 
 #[cfg(test)]

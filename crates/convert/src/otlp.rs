@@ -30,6 +30,7 @@ use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::TraceSet;
+use traceweir_analysis::undecoded::MissingSchemas;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
@@ -76,6 +77,7 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     }
     if logs.undecoded > 0 {
         notes.push(format!("{} without decoded fields", format_count(logs.undecoded, "record")));
+        notes.extend(logs.missing.describe());
     }
     let (events, written) = (logs.events, logs.written);
     Ok(Conversion { events, written, written_noun: "log record", notes, reading })
@@ -138,6 +140,7 @@ struct LogWriter<'o> {
     /// Number of records without some of their attributes.
     cut: u64,
     undecoded: u64,
+    missing: MissingSchemas,
 }
 
 impl<'o> LogWriter<'o> {
@@ -156,6 +159,7 @@ impl<'o> LogWriter<'o> {
             written: 0,
             cut: 0,
             undecoded: 0,
+            missing: MissingSchemas::default(),
         }
     }
 
@@ -172,12 +176,13 @@ impl<'o> LogWriter<'o> {
             push_string(name, out);
         }
         self.message.clear();
-        if let Ok(schema_match) = &event.schema_match {
-            let pointer_size = event.record.pointer_size();
-            // If the payload ends early, the message keeps the placeholders of later fields.
-            let _ = self.messages.expand(schema_match, pointer_size, Style::default(), &mut self.message);
-        } else {
-            self.undecoded = self.undecoded.saturating_add(1);
+        match &event.schema_match {
+            Ok(schema_match) => {
+                let pointer_size = event.record.pointer_size();
+                // If the payload ends early, the message keeps the placeholders of later fields.
+                let _ = self.messages.expand(schema_match, pointer_size, Style::default(), &mut self.message);
+            }
+            Err(reason) => self.missing.add(event, reason),
         }
         let message = self.message.get(..MAX_MESSAGE_BYTES).unwrap_or(&self.message);
         let message = String::from_utf8_lossy(message);
@@ -191,7 +196,8 @@ impl<'o> LogWriter<'o> {
         }
         self.attributes.clear();
         add_header(event, &mut self.attributes);
-        self.attributes.add_fields(event, "", &mut self.walker);
+        let is_decoded = self.attributes.add_fields(event, "", &mut self.walker);
+        self.undecoded = self.undecoded.saturating_add(u64::from(!is_decoded));
         self.put_attributes();
         if let Some(activity) = self.roots.observe(&event.record) {
             let (trace, span) = (self.roots.trace_of(activity), SpanId::from_activity(activity));

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_analysis::event::{DescribedEvent, ReadFlow};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::pairs::{Begun, OpenPair, OpenPairs, PairEvent, is_pair_event};
+use traceweir_analysis::pairs::{Begun, OpenPair, OpenPairs, PairEvent, is_pair_event, pair_name};
 use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::TraceSet;
@@ -123,17 +123,13 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     Ok(Conversion { events, written, written_noun: "span", notes, reading })
 }
 
-/// Returns the name of a span: that of its start event without the mark of the start.
+/// Returns the name of the span that a start event begins.
 fn span_name(event: &DescribedEvent<'_>) -> String {
     let identity = event.identity();
-    let Some(name) = identity.event_name else {
-        return format!("task {}", identity.descriptor.task);
-    };
-    let base = ["/win:Start", "/Start", "_Start", "Start", "/Begin", "Begin"]
-        .into_iter()
-        .find_map(|end| name.strip_suffix(end))
-        .filter(|base| !base.is_empty());
-    base.unwrap_or(name).to_owned()
+    match identity.event_name {
+        Some(name) => pair_name(name).to_owned(),
+        None => format!("task {}", identity.descriptor.task),
+    }
 }
 
 /// Returns whether the level of an event is that of an error.
@@ -320,6 +316,9 @@ impl<'o> SpanWriter<'o> {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.events == 0 {
+            notes.push("the traces contain neither start events nor stop events".to_owned());
+        }
         let mut add = |count: u64, noun: &str, rest: &str| {
             if count > 0 {
                 notes.push(format!("{} {rest}", format_count(count, noun)));

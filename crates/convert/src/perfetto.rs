@@ -63,9 +63,12 @@ impl PerfettoWriter<'_> {
             Some(start_ns) => start_ns,
             None => self.write_start(tables)?,
         };
-        let ActivityEvent { time_ns, machine, cpu, stack, activity } = activity_event;
+        let ActivityEvent { time_ns, machine, cpu, is_selected, stack, activity } = activity_event;
         let at = start_ns.saturating_add(u64::try_from(*time_ns).unwrap_or(0));
         let cpu = tables.output_cpu(*machine, *cpu);
+        if !is_selected && !matches!(activity, Activity::Switch(_)) {
+            return Ok(());
+        }
         match activity {
             Activity::ProcessStart(process) => self.write_tree(tables, &[*process], &[]),
             Activity::ThreadStart(thread) => self.write_tree(tables, &[], &[*thread]),
@@ -79,7 +82,7 @@ impl PerfettoWriter<'_> {
             Activity::Instant { thread, detail } => {
                 let track = self.thread_track(tables, *thread)?;
                 let stack = self.intern_stack(tables, stack);
-                self.write_event(at, event::INSTANT, track, Some(detail), stack)
+                self.write_event(at, event::INSTANT, track, Some(&detail.name), Some(detail), stack)
             }
             Activity::Counters { process, values } => {
                 for (name, value) in values {
@@ -102,7 +105,7 @@ impl PerfettoWriter<'_> {
                 ];
                 let values: Vec<(Arc<str>, FieldValue)> = values.into_iter().flatten().collect();
                 self.write_named(begin, event::SLICE_BEGIN, track, ("disk", transfer.operation), &values)?;
-                self.write_event(at, event::SLICE_END, track, None, None)?;
+                self.write_event(at, event::SLICE_END, track, None, None, None)?;
                 let counter = format!("Disk {} {} bytes", transfer.disk, transfer.operation);
                 self.add_total(tables, at, counter, transfer.bytes)
             }

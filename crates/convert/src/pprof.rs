@@ -24,11 +24,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use traceweir_analysis::report::{ContextSwitch, Scheduler, ThreadReturn};
 use traceweir_analysis::text::format_count;
-use traceweir_format::header::NO_ID;
 
 use crate::activity::{
     Activity, ActivityEvent, ActivityTables, FrameTree, MappingIndex, NeededActivity, NodeIndex, Sample,
-    StackFrame, Switch, ThreadIndex, read_activity,
+    StackFrame, Switch, ThreadIndex, read_activity, scheduler_id,
 };
 use crate::protobuf::Message;
 use crate::{Conversion, ConvertInput};
@@ -243,6 +242,7 @@ struct Profile {
     /// The first known sampling interval.
     interval_ns: Option<u64>,
     has_samples: bool,
+    has_waits: bool,
     lacks_interval: bool,
     idle_samples: u64,
     /// Number of samples and waits without a row of their own.
@@ -262,6 +262,7 @@ impl Profile {
             schedulers: HashMap::new(),
             interval_ns: None,
             has_samples: false,
+            has_waits: false,
             lacks_interval: false,
             idle_samples: 0,
             over_limit: 0,
@@ -280,7 +281,7 @@ impl Profile {
             notes.push(format!("samples of idle processors left out: {count}"));
         }
         let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
-        if gaps > 0 {
+        if gaps > 0 && self.has_waits {
             let count = format_count(gaps, "switch");
             notes.push(format!("context switches are missing in the traces, so waits may be too: {count}"));
         }
@@ -296,6 +297,10 @@ impl Profile {
         match &event.activity {
             Activity::Sample(sample) => self.add_sample(tables, sample, &event.stack),
             Activity::Switch(switch) => self.add_switch(tables, event, switch),
+            Activity::ThreadEnd(thread) => {
+                let scheduler = self.schedulers.entry(event.machine).or_default();
+                scheduler.record_end(event.time_ns, scheduler_id(tables, Some(*thread)));
+            }
             _ => {}
         }
     }
@@ -315,13 +320,8 @@ impl Profile {
     }
 
     fn add_switch(&mut self, tables: &ActivityTables, event: &ActivityEvent, switch: &Switch) {
-        // The number of a thread for the scheduler: reused thread ids are different threads.
-        let number = |thread: Option<ThreadIndex>| match thread {
-            Some(index) if tables.lives.thread(index).is_some_and(|thread| thread.tid == 0) => 0,
-            Some(index) => index.0.saturating_add(1),
-            None => NO_ID,
-        };
-        let (new, old) = (number(switch.new), number(switch.old));
+        let (new, old) = (scheduler_id(tables, switch.new), scheduler_id(tables, switch.old));
+        self.has_waits |= event.is_selected;
         let owner = switch.stack_thread;
         let node = owner.map(|_| self.find_stack(tables, &event.stack));
         let old_node = node.filter(|_| owner == switch.old);
@@ -332,7 +332,7 @@ impl Profile {
         let (_, thread_return) = scheduler.record_switch(event.time_ns, context_switch, old_node);
         let Some(ThreadReturn { to, absence: Some(absence), .. }) = thread_return else { return };
         let off_cpu_ns = u64::try_from(to.saturating_sub(absence.from)).unwrap_or(0);
-        if absence.reason.is_none() || off_cpu_ns == 0 {
+        if absence.reason.is_none() || off_cpu_ns == 0 || !switch.selects_new {
             return;
         }
         let node = absence.stack.or(new_node).unwrap_or(NodeIndex::ROOT);
@@ -392,7 +392,7 @@ impl Profile {
             ProfileWriter { out: GzEncoder::new(out, Compression::default()), message: Message::default() };
         let OwnTexts { samples, count, cpu, off_cpu, nanoseconds, comment, .. } = self.own;
         let mut types = Vec::new();
-        let has_waits = !self.schedulers.is_empty();
+        let has_waits = self.has_waits;
         if self.has_samples || !has_waits {
             types.extend([(samples, count), (cpu, nanoseconds)]);
         }

@@ -115,8 +115,10 @@ impl FlameGraph {
             Occurrence::Ready { thread } => {
                 self.schedulers.entry(event.file).or_default().record_wake(event.time_ns, thread)
             }
-            Occurrence::Sample { is_idle: true, weight, .. } if is_inside && !self.includes_idle => {
-                self.idle_weight += weight
+            Occurrence::Sample { is_idle: true, weight, thread, .. } if is_inside && !self.includes_idle => {
+                if !self.thread_selection.is_limited() || self.is_selected(facts, joined, thread) {
+                    self.idle_weight += weight;
+                }
             }
             Occurrence::Sample { thread, address, weight, .. } if is_inside => {
                 let thread = self.paths.find_thread(facts, event, stack, thread);

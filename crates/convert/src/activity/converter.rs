@@ -7,14 +7,19 @@
 //!
 //! There are two steps, because a decoded event borrows the tables that attribution needs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use traceweir_analysis::event::DescribedEvent;
+use traceweir_analysis::filter::EventFilter;
+use traceweir_analysis::pairs::pair_name;
 use traceweir_analysis::report::{
     ContextSwitch, KernelEvent, LifeChange, ProcessEvent, ThreadEvent, Transfer, is_disk_event,
     is_network_event, read_kernel_event,
 };
+use traceweir_decode::expand::MessageExpander;
+use traceweir_decode::format::Style;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::{event_name, hook};
@@ -23,13 +28,15 @@ use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 use super::counters::{counter_values, is_counter_event};
 use super::event::{Activity, EventDetail, Sample, Switch};
 use super::fields::{FieldValue, Fields, read_fields};
-use super::lives::MachineTime;
+use super::lives::{MachineTime, ThreadIndex};
 use super::slices::{SliceBuilder, slice_event, system_call_event};
 use super::survey::TraceContext;
 use super::{ActivityTables, MissingCounts, NeededActivity};
 
 /// The most bytes of the name of a provider or an event.
 const MAX_NAME_BYTES: usize = 1024;
+/// The most bytes of a message.
+const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// The most names of providers and events without a schema to keep.
 const MAX_NAMES: usize = 1 << 14;
 
@@ -40,6 +47,11 @@ pub(super) struct Source<'r, 'b> {
     pub(super) record: &'r Record<'b>,
     pub(super) machine: u16,
     pub(super) time_ns: i64,
+    pub(super) filter: &'r EventFilter,
+    /// Whether the filters accept provider, name and header of the event.
+    pub(super) accepts_names: bool,
+    /// Whether the filters select the event. The threads of a switch are checked later.
+    pub(super) is_selected: bool,
 }
 
 impl Source<'_, '_> {
@@ -80,6 +92,9 @@ enum SystemCall {
 /// Converts records to activities.
 pub(super) struct Converter {
     walker: Walker,
+    messages: MessageExpander,
+    /// The last message.
+    message: Vec<u8>,
     pub(super) slices: SliceBuilder,
     /// Names of providers and events that no schema contains.
     names: HashMap<String, Arc<str>>,
@@ -95,6 +110,8 @@ impl Converter {
     pub(super) fn new(slices: SliceBuilder, needed: NeededActivity) -> Self {
         Self {
             walker: Walker::default(),
+            messages: MessageExpander::default(),
+            message: Vec::new(),
             slices,
             names: HashMap::new(),
             running: HashMap::new(),
@@ -143,14 +160,20 @@ impl Converter {
         }
         let record = &event.record;
         let descriptor = record.descriptor();
-        let fields = match &event.schema_match {
+        let mut fields = match &event.schema_match {
             Ok(schema) => read_fields(&mut self.walker, schema, record.pointer_size()),
-            Err(_) => Fields::from_raw(record.payload()),
+            Err(reason) => {
+                self.counts.undecoded.add(event, reason);
+                Fields::from_raw(record.payload())
+            }
         };
         if fields.is_incomplete {
             self.counts.incomplete_fields = self.counts.incomplete_fields.saturating_add(1);
         }
         let schema = event.schema_match.as_ref().ok();
+        if let Some(message) = schema.and_then(|schema| self.expand_message(schema, record.pointer_size())) {
+            fields.add_text(self.intern("message".to_owned()), &message);
+        }
         let name = match schema.and_then(|schema| schema.prepared.event_name.clone()) {
             Some(name) if name.len() <= MAX_NAME_BYTES => name,
             Some(name) => shorten_name(&name),
@@ -172,11 +195,21 @@ impl Converter {
             name,
             level: descriptor.level,
             id: if is_kernel { descriptor.opcode.into() } else { descriptor.id },
+            keyword: descriptor.keyword,
             activity: record.activity().filter(|id| !id.is_null()),
             related_activity: record.items().related_activity().filter(|id| !id.is_null()),
             fields,
         };
         Prepared::Event { ids, detail, is_counter }
+    }
+
+    /// Returns the message of an event; `None` if it has none.
+    fn expand_message(&mut self, schema: &SchemaMatch<'_, '_>, pointer_size: usize) -> Option<String> {
+        self.message.clear();
+        // If the payload ends early, the message keeps the placeholders of later fields.
+        let _ = self.messages.expand(schema, pointer_size, Style::default(), &mut self.message)?;
+        self.message.truncate(MAX_MESSAGE_BYTES);
+        Some(String::from_utf8_lossy(&self.message).trim().to_owned()).filter(|message| !message.is_empty())
     }
 
     fn intern(&mut self, name: String) -> Arc<str> {
@@ -238,10 +271,28 @@ impl Converter {
             KernelEvent::Switch { switch, new_priority, old_priority } => {
                 let ContextSwitch { new, old, state, reason, .. } = switch;
                 self.running.insert((source.machine, source.record.cpu()), new);
+                let (new_tid, old_tid) = (new, old);
                 let ((new, _), (old, pid)) = (find_thread(new), find_thread(old));
+                let is_accepted = |thread: Option<ThreadIndex>, tid: u32| {
+                    let process = thread.and_then(|thread| tables.lives.process_of(thread));
+                    let process = process.and_then(|process| tables.lives.process(process));
+                    source.filter.accepts_ids(process.map_or(NO_ID, |process| process.pid), tid)
+                };
+                let selects_new = source.is_selected && is_accepted(new, new_tid);
+                let selects_old = source.accepts_names && is_accepted(old, old_tid);
                 let stack_thread = None;
-                let switch = Switch { new, new_priority, old, old_priority, state, reason, stack_thread };
-                add(Activity::Switch(switch), None, pid, true);
+                let switch = Switch {
+                    new,
+                    new_priority,
+                    selects_new,
+                    old,
+                    selects_old,
+                    old_priority,
+                    state,
+                    reason,
+                    stack_thread,
+                };
+                add(Activity::Switch(switch), None, pid, selects_new || selects_old);
             }
             KernelEvent::Ready { thread } => {
                 // The header names the thread that wakes.
@@ -316,12 +367,17 @@ impl Converter {
         let thread = tables.lives.find_or_add_thread(source.at(), tid, Some(pid).filter(|pid| *pid != NO_ID));
         let detail = Arc::new(detail);
         let may_have_stack = self.needed.event_stacks;
+        let slice_event = slice_event(source.record, source.machine);
+        let name = match pair_name(&detail.name) {
+            name if slice_event.is_none() || name == &*detail.name => Arc::clone(&detail.name),
+            name => self.intern(name.to_owned()),
+        };
         let mut add = |activity, may_have_stack| {
             out.push(Converted { activity, address: None, pid, may_have_stack });
         };
-        match slice_event(source.record, source.machine) {
+        match slice_event {
             Some(event) if event.is_start => {
-                match self.slices.begin(&event, source.time_ns, thread, &detail) {
+                match self.slices.begin(&event, source.time_ns, thread, name, &detail) {
                     Some(slice) => add(Activity::SliceBegin(slice), may_have_stack),
                     None => add(Activity::Instant { thread, detail }, may_have_stack),
                 }
@@ -334,10 +390,33 @@ impl Converter {
                 for slice in ended {
                     add(Activity::SliceEnd { slice, stop: None }, false);
                 }
-                add(Activity::SliceEnd { slice: subject, stop: Some(detail) }, may_have_stack);
+                let stop = Some(Arc::new(self.stop_detail(&subject.detail, &detail)));
+                out.push(Converted {
+                    activity: Activity::SliceEnd { slice: subject, stop },
+                    address: None,
+                    pid,
+                    may_have_stack,
+                });
             }
             None => add(Activity::Instant { thread, detail }, may_have_stack),
         }
+    }
+
+    /// Returns the detail of a stop event without the attributes that the start event has too. Names
+    /// that both events have get the prefix `stop.`, because viewers show the fields of both together.
+    fn stop_detail(&mut self, start: &EventDetail, stop: &EventDetail) -> EventDetail {
+        let (start_attributes, mut fields) = (start.attributes(), stop.fields.clone());
+        let attributes = stop.attributes().into_iter().filter(|value| !start_attributes.contains(value));
+        fields.values.extend(attributes);
+        let start_values = start.fields.values.iter().chain(&start_attributes);
+        let start_names: HashSet<&str> = start_values.map(|(name, _)| &**name).collect();
+        for (name, _) in &mut fields.values {
+            if start_names.contains(&**name) {
+                *name = self.intern(format!("stop.{}", shorten_name(name)));
+            }
+        }
+        let (provider, name) = (Arc::clone(&stop.provider), Arc::clone(&stop.name));
+        EventDetail { provider, name, fields, ..EventDetail::default() }
     }
 
     /// Begins or ends the slice of a system call.
@@ -352,14 +431,14 @@ impl Converter {
     ) {
         let (pid, tid) = ids;
         let known_pid = Some(pid).filter(|pid| *pid != NO_ID);
-        let Some(thread) = tables.lives.find_or_add_thread(source.at(), tid, known_pid) else { return };
+        let thread = tables.lives.find_or_add_thread(source.at(), tid, known_pid);
         let mut add = |activity| {
             out.push(Converted { activity, address: None, pid, may_have_stack: false });
         };
         let (machine, provider) = (source.machine, source.record.provider());
         // A call that did not return, such as the end of a thread, ends with the next one.
         let stop = system_call_event(machine, tid, provider, false);
-        let mut ended = self.slices.end(&stop);
+        let mut ended = if thread.is_some() { self.slices.end(&stop) } else { Vec::new() };
         let field = |name: &str, value| vec![(Arc::from(name), value)];
         if let Some(slice) = ended.pop() {
             for inner in ended {
@@ -373,23 +452,44 @@ impl Converter {
                 }
             };
             add(Activity::SliceEnd { slice, stop });
+            if matches!(call, SystemCall::End(_)) {
+                return;
+            }
         }
-        let SystemCall::Start(address) = call else { return };
-        let function = context.code.symbols.resolve(pid, address, source.record.time());
-        let name = function.first().and_then(|function| function.function.clone());
-        let name = name.unwrap_or_else(|| self.intern("system call".to_owned()));
-        let values = field("Address", FieldValue::Text(format!("{address:#x}").into()));
-        let detail = EventDetail {
+        let (name, values) = match call {
+            SystemCall::Start(address) => {
+                let function = context.code.symbols.resolve(pid, address, source.record.time());
+                let name = function.first().and_then(|function| function.function.clone());
+                let values = field("Address", FieldValue::Text(format!("{address:#x}").into()));
+                (name.unwrap_or_else(|| self.intern("system call".to_owned())), values)
+            }
+            SystemCall::End(status) => {
+                let values = field("Status", FieldValue::Unsigned(status.into()));
+                (self.intern("end of system call".to_owned()), values)
+            }
+        };
+        let detail = Arc::new(EventDetail {
             provider: self.intern("System calls".to_owned()),
-            name,
+            name: Arc::clone(&name),
             fields: Fields::from_values(values),
             ..EventDetail::default()
-        };
+        });
         let start = system_call_event(machine, tid, provider, true);
-        if let Some(slice) = self.slices.begin(&start, source.time_ns, Some(thread), &Arc::new(detail)) {
-            add(Activity::SliceBegin(slice));
-        }
+        let is_start = thread.is_some() && matches!(call, SystemCall::Start(_));
+        let slice =
+            is_start.then(|| self.slices.begin(&start, source.time_ns, thread, name, &detail)).flatten();
+        // A call of an unknown thread, or one that does not begin or end in the trace, is no slice.
+        add(match slice {
+            Some(slice) => Activity::SliceBegin(slice),
+            None => Activity::Instant { thread, detail },
+        });
     }
+}
+
+/// Returns whether a record tells which threads run or can run. All of these are read, whatever the
+/// filters select.
+pub(super) fn is_scheduling(record: &Record<'_>) -> bool {
+    matches!(record.hook(), Some(hook::CONTEXT_SWITCH | hook::READY_THREAD | hook::THREAD_END))
 }
 
 /// Returns the start of a name that is too long.

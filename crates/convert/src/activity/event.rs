@@ -1,11 +1,11 @@
 //! The items of the activity stream.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use traceweir_analysis::report::{NetworkTransfer, Transfer};
 use traceweir_format::Guid;
 
-use super::fields::Fields;
+use super::fields::{FieldValue, Fields};
 use super::lives::{ProcessIndex, ThreadIndex};
 use super::stacks::StackFrame;
 
@@ -18,6 +18,9 @@ pub struct ActivityEvent {
     pub machine: u16,
     /// Number of the processor.
     pub cpu: u16,
+    /// Whether the filters select the event. Switches, wakes and ends of threads come even if they do
+    /// not, because only those who follow all of them know what the selected threads do.
+    pub is_selected: bool,
     /// The call stack, innermost frame first; empty if the trace contains none.
     pub stack: Vec<StackFrame>,
     /// What happened.
@@ -52,7 +55,7 @@ pub enum Activity {
     SliceEnd {
         /// The activity.
         slice: Slice,
-        /// The event that ended it; `None` if it did not end before the end of the traces, or if it
+        /// The event that ended it, without what the start event has too; `None` if it did not end before the end of the traces, or if it
         /// ended with the activity around it.
         stop: Option<Arc<EventDetail>>,
     },
@@ -95,8 +98,12 @@ pub struct Switch {
     pub new: Option<ThreadIndex>,
     /// Priority of the thread that runs next.
     pub new_priority: i8,
+    /// Whether the filters select the run that begins.
+    pub selects_new: bool,
     /// The thread that stops running.
     pub old: Option<ThreadIndex>,
+    /// Whether the filters select the old thread.
+    pub selects_old: bool,
     /// Priority of the thread that stops running.
     pub old_priority: i8,
     /// New state of the old thread, as in `OldThreadState`.
@@ -157,6 +164,8 @@ pub struct Slice {
     pub begin_ns: i64,
     /// The thread on which it began, if known.
     pub thread: Option<ThreadIndex>,
+    /// Name of the activity: that of the start event without the mark of the start.
+    pub name: Arc<str>,
     /// Names and fields of the start event.
     pub detail: Arc<EventDetail>,
 }
@@ -172,6 +181,8 @@ pub struct EventDetail {
     pub level: u8,
     /// Id of the event; the type of a kernel event.
     pub id: u16,
+    /// Bits of the keyword.
+    pub keyword: u64,
     /// Id of the activity, if the event has one.
     pub activity: Option<Guid>,
     /// Id of the related activity, if the event has one.
@@ -184,11 +195,28 @@ impl Default for EventDetail {
     fn default() -> Self {
         let (provider, name): (Arc<str>, Arc<str>) = ("".into(), "".into());
         let (activity, related_activity, fields) = (None, None, Fields::default());
-        Self { provider, name, level: 0, id: 0, activity, related_activity, fields }
+        Self { provider, name, level: 0, id: 0, keyword: 0, activity, related_activity, fields }
     }
 }
 
 impl EventDetail {
+    /// Returns what the event has besides its names and fields, with names.
+    pub(crate) fn attributes(&self) -> Vec<(Arc<str>, FieldValue)> {
+        static NAMES: LazyLock<[Arc<str>; 5]> = LazyLock::new(|| {
+            ["activity id", "related activity id", "event id", "level", "keyword"].map(Arc::from)
+        });
+        let number = |number: u16| (number > 0).then_some(FieldValue::Unsigned(number.into()));
+        let text = |text: String| FieldValue::Text(text.into());
+        let values = [
+            self.activity.map(|id| text(id.to_string())),
+            self.related_activity.map(|id| text(id.to_string())),
+            number(self.id),
+            number(self.level.into()),
+            (self.keyword > 0).then(|| text(format!("{:#x}", self.keyword))),
+        ];
+        NAMES.iter().zip(values).filter_map(|(name, value)| Some((Arc::clone(name), value?))).collect()
+    }
+
     /// Returns the estimated memory of the detail, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let names = self.provider.len().saturating_add(self.name.len());

@@ -78,6 +78,12 @@ impl Fields {
         Self { values, is_incomplete: false, bytes }
     }
 
+    /// Adds a text that is not a field of the payload.
+    pub(super) fn add_text(&mut self, name: Arc<str>, text: &str) {
+        self.bytes = self.bytes.saturating_add(VALUE_BYTES).saturating_add(text.len());
+        self.values.push((name, FieldValue::Text(text.into())));
+    }
+
     /// Returns no fields, in place of fields that are left out.
     pub(super) const fn left_out() -> Self {
         Self { values: Vec::new(), is_incomplete: true, bytes: 0 }

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use traceweir_analysis::event::{EventContext, ReadFlow, describe_record, describes_file};
+use traceweir_analysis::event::{DescribedEvent, EventContext, ReadFlow, describe_record, describes_file};
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::grep::Grep;
 use traceweir_analysis::traces::{ReadSummary, TraceSet, read_records};
 use traceweir_decode::format::Style;
 use traceweir_decode::stack::{Joined, Joiner, Stack, StackClaim};
 use traceweir_format::header::NO_ID;
+use traceweir_format::kernel::hook;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::Clock;
 
-use super::converter::{Converted, Converter, Source};
+use super::converter::{Converted, Converter, Source, is_scheduling};
 use super::event::{Activity, ActivityEvent, Loss, Switch};
 use super::lives::ThreadIndex;
 use super::slices::SliceBuilder;
@@ -30,6 +31,7 @@ struct Pending {
     code: CodeContext,
     /// The instruction address of a sample.
     address: Option<u64>,
+    is_selected: bool,
     activity: Activity,
 }
 
@@ -44,7 +46,7 @@ struct PendingLoss {
 pub(super) struct EventsRead {
     /// Number of events that passed the filter.
     pub(super) events: u64,
-    /// Time of the last event.
+    /// Time of the last event, or the end of the time span that the filters select if it is earlier.
     pub(super) end_ns: i64,
     pub(super) reading: ReadSummary,
     pub(super) counts: MissingCounts,
@@ -70,7 +72,10 @@ pub(super) fn read_events(
     let mut converter = Converter::new(SliceBuilder::new(tasks), needed);
     let mut grep = Grep::new(filter, Style::default());
     let mut converted: Vec<Converted> = Vec::new();
-    let mut now_ns = 0_i64;
+    let limit_ns =
+        filter.time_span().1.map_or(i64::MAX, |to| to.0.saturating_sub(start.0).saturating_mul(100));
+    // The time of the last record, and that of the last one that became an event.
+    let (mut now_ns, mut last_ns) = (0_i64, 0_i64);
     let mut events = 0_u64;
     let reading = read_records(inputs, loading.as_ref(), &**observer, |file, clock, record| {
         let Some(context) = contexts.get_mut(file) else { return Ok(ReadFlow::Continue) };
@@ -79,24 +84,53 @@ pub(super) fn read_events(
         }
         let wall_time = clock.file_time(record.time());
         now_ns = time_of(record, clock, context.offset_ns).max(now_ns);
-        let source = Source { file, record, machine: context.machine, time_ns: now_ns };
+        let is_inside = filter.accepts_time(wall_time);
+        let accepts_header = is_inside && filter.accepts_header(record, wall_time);
+        let is_followed = is_inside && is_scheduling(record);
+        let mut source = Source {
+            file,
+            record,
+            machine: context.machine,
+            time_ns: now_ns,
+            filter,
+            accepts_names: false,
+            is_selected: true,
+        };
         let claim = StackClaim::from_record(record, file, wall_time.0);
-        while let Some(PendingLoss { machine, loss, .. }) = losses.pop_if(|loss| loss.time_ns <= now_ns) {
+        while let Some(PendingLoss { time_ns, machine, loss }) = losses.pop_if(|loss| loss.time_ns <= now_ns)
+        {
+            if time_ns > limit_ns {
+                continue;
+            }
             let mut pending = new_pending(&source, Activity::Loss(loss));
-            pending.machine = machine;
+            (pending.machine, pending.time_ns) = (machine, now_ns.min(limit_ns).max(last_ns));
             joiner.add_without_stack(claim, pending, 0);
         }
         if let Some(stack) = StackWalk::parse(record) {
             joiner.attach(&stack, (file, record.cpu(), wall_time.0), &context.stacks, |_| 0);
         }
-        if filter.accepts_header(record, wall_time) {
+        if accepts_header || is_followed {
             let (images, symbols, stacks) = (None, None, &context.stacks);
             let event_context = EventContext { file, clock, time: wall_time, start, images, symbols, stacks };
             let event = describe_record(record, event_context, decoder, &mut context.actors);
-            if filter.accepts(&event) && grep.accepts(&event) && !describes_file(record) {
-                events = events.saturating_add(1);
+            source.accepts_names = accepts_header && filter.accepts_names(&event) && !describes_file(record);
+            let is_switch = record.hook() == Some(hook::CONTEXT_SWITCH);
+            source.is_selected = source.accepts_names
+                && (is_switch || accepts_actor(&event, &source, &tables))
+                && grep.accepts(&event);
+            if source.is_selected || is_followed {
+                last_ns = now_ns;
                 let prepared = converter.prepare(&event);
                 converter.convert(prepared, source, context, &mut tables, &mut converted);
+                if let Some(Activity::Switch(switch)) = converted.first().map(|first| &first.activity) {
+                    // A switch is an event of both threads.
+                    source.is_selected &= switch.selects_new || switch.selects_old;
+                }
+                if source.is_selected {
+                    events = events.saturating_add(1);
+                } else {
+                    converted.retain(|converted| is_scheduling_activity(&converted.activity));
+                }
             }
         } else {
             context.actors.follow(record);
@@ -121,9 +155,10 @@ pub(super) fn read_events(
     while let Some(joined) = joiner.next_ready() {
         deliver(joined, &mut contexts, &mut tables, on_event)?;
     }
+    let end_ns = now_ns.min(limit_ns).max(last_ns);
     let mut deliver_last = |machine, activity| {
-        let (time_ns, cpu, stack) = (now_ns, 0, Vec::new());
-        on_event(&tables, &ActivityEvent { time_ns, machine, cpu, stack, activity })
+        let (time_ns, cpu, is_selected, stack) = (end_ns, 0, true, Vec::new());
+        on_event(&tables, &ActivityEvent { time_ns, machine, cpu, is_selected, stack, activity })
     };
     for slice in converter.slices.end_all() {
         deliver_last(0, Activity::SliceEnd { slice, stop: None })?;
@@ -140,7 +175,24 @@ pub(super) fn read_events(
     counts.forced_ends = slices.forced_ends;
     counts.over_limit = tables.lives.over_limit;
     counts.has_several_machines = tables.has_several_machines();
-    Ok(EventsRead { events, end_ns: now_ns, reading, counts, tables })
+    Ok(EventsRead { events, end_ns, reading, counts, tables })
+}
+
+/// Returns whether the process and thread of an event pass. The process of a thread that the trace does
+/// not describe is that of its stacks.
+fn accepts_actor(event: &DescribedEvent<'_>, source: &Source<'_, '_>, tables: &ActivityTables) -> bool {
+    if source.filter.accepts_actor(event) {
+        return true;
+    }
+    let (NO_ID, tid) = event.concerned_ids() else { return false };
+    let thread = tables.lives.find_thread(source.machine, tid, source.time_ns);
+    let process = thread.and_then(|thread| tables.lives.process(tables.lives.process_of(thread)?));
+    process.is_some_and(|process| source.filter.accepts_ids(process.pid, tid))
+}
+
+/// Returns whether an activity is needed to follow threads.
+const fn is_scheduling_activity(activity: &Activity) -> bool {
+    matches!(activity, Activity::Switch(_) | Activity::Wake { .. } | Activity::ThreadEnd(_))
 }
 
 /// Returns the losses of single processors, the latest first.
@@ -181,7 +233,7 @@ fn deliver(
     on_event: &mut dyn FnMut(&ActivityTables, &ActivityEvent) -> Result<()>,
 ) -> Result<()> {
     let Joined { event, stack } = joined;
-    let Pending { time_ns, machine, cpu, code: mut code_context, address, mut activity } = event;
+    let Pending { time_ns, machine, cpu, code: mut code_context, address, is_selected, mut activity } = event;
     let has_frames = !stack.is_empty() || address.is_some();
     let mut frames = Vec::new();
     if has_frames && let Some(context) = contexts.get_mut(code_context.file) {
@@ -193,13 +245,13 @@ fn deliver(
         }
         frames = tables.stacks.resolve(&mut context.code, code_context, &stack, address);
     }
-    on_event(tables, &ActivityEvent { time_ns, machine, cpu, stack: frames, activity })
+    on_event(tables, &ActivityEvent { time_ns, machine, cpu, is_selected, stack: frames, activity })
 }
 
-/// Returns the thread of a switch that owns a stack.
+/// Returns the selected thread of a switch that owns a stack.
 fn stack_thread(stack: &Stack, switch: &Switch, tables: &ActivityTables) -> Option<ThreadIndex> {
     let (_, owner) = stack.owner?;
-    [switch.old, switch.new]
+    [switch.old.filter(|_| switch.selects_old), switch.new.filter(|_| switch.selects_new)]
         .into_iter()
         .flatten()
         .find(|index| tables.lives.thread(*index).is_some_and(|thread| thread.tid == owner && owner != 0))
@@ -210,5 +262,6 @@ fn new_pending(source: &Source<'_, '_>, activity: Activity) -> Pending {
     let (stamp, pointer_size) = (source.record.time(), source.record.pointer_size());
     let code = CodeContext { file: source.file, pid: NO_ID, stamp, pointer_size };
     let (machine, cpu) = (source.machine, source.record.cpu());
-    Pending { time_ns: source.time_ns, machine, cpu, code, address: None, activity }
+    let is_selected = source.is_selected;
+    Pending { time_ns: source.time_ns, machine, cpu, code, address: None, is_selected, activity }
 }

@@ -1,6 +1,6 @@
 //! The runs of threads on processors, as the scheduler of reports finds them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use traceweir_analysis::report::{ContextSwitch, RunSpan, Scheduler};
 use traceweir_format::header::NO_ID;
@@ -53,10 +53,12 @@ pub(crate) struct ThreadRuns {
     wakes: HashMap<ThreadIndex, Wake>,
     /// The wakes of the threads that run.
     running_wakes: HashMap<ThreadIndex, Wake>,
+    /// The processors, with their machines, whose present runs the filters select.
+    selected: HashSet<(u16, u16)>,
 }
 
 impl ThreadRuns {
-    /// Adds an event, and returns the run that it ends.
+    /// Adds an event, selected or not, and returns the run that it ends if the filters select that run.
     pub(crate) fn add(&mut self, tables: &ActivityTables, event: &ActivityEvent) -> Option<Run> {
         let (time_ns, machine) = (event.time_ns, event.machine);
         match &event.activity {
@@ -89,6 +91,10 @@ impl ThreadRuns {
             let end = if is_switched { RunEnd::Switch { state, reason } } else { RunEnd::ThreadEnd };
             self.new_run((machine, cpu), span, end)
         });
+        let is_selected = self.selected.remove(&(machine, cpu));
+        if switch.selects_new {
+            self.selected.insert((machine, cpu));
+        }
         // A wake of a thread that still ran does not count.
         switch.old.and_then(|old| self.wakes.remove(&old));
         if let (Some(new), Some(thread_return)) = (switch.new, thread_return) {
@@ -98,7 +104,7 @@ impl ThreadRuns {
                 None => self.running_wakes.remove(&new),
             };
         }
-        run
+        run.filter(|_| is_selected)
     }
 
     /// Returns since when a thread runs on a processor; `None` if it does not run there.
@@ -112,13 +118,14 @@ impl ThreadRuns {
         scheduler.running_since(event.cpu, scheduler_id(tables, Some(thread)))
     }
 
-    /// Ends the threads that still run, in the order of the processors.
+    /// Ends the threads that still run, in the order of the processors. Returns the selected runs.
     pub(crate) fn finish(&mut self, end_ns: i64) -> Vec<Run> {
         let mut runs = Vec::new();
         for (machine, mut scheduler) in std::mem::take(&mut self.schedulers) {
             for (cpu, span) in scheduler.take_running(end_ns) {
                 let end = if span.to < end_ns { RunEnd::ThreadEnd } else { RunEnd::TraceEnd };
-                runs.extend(self.new_run((machine, cpu), span, end));
+                let run = self.new_run((machine, cpu), span, end);
+                runs.extend(run.filter(|_| self.selected.contains(&(machine, cpu))));
             }
         }
         runs
@@ -134,7 +141,7 @@ impl ThreadRuns {
 
 /// Returns the id under which the scheduler follows a thread. The scheduler reserves 0 for idle threads
 /// and [`NO_ID`] for unknown ones, so others have their index plus one.
-fn scheduler_id(tables: &ActivityTables, thread: Option<ThreadIndex>) -> u32 {
+pub(crate) fn scheduler_id(tables: &ActivityTables, thread: Option<ThreadIndex>) -> u32 {
     let Some(index) = thread else { return NO_ID };
     let is_idle = tables.lives.thread(index).is_some_and(|thread| thread.tid == 0);
     if is_idle { 0 } else { index.0.saturating_add(1) }

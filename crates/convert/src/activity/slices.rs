@@ -140,6 +140,7 @@ impl SliceBuilder {
         event: &SliceEvent,
         begin_ns: i64,
         thread: Option<ThreadIndex>,
+        name: Arc<str>,
         detail: &Arc<EventDetail>,
     ) -> Option<Slice> {
         if !self.tasks.stopping.contains(&event.task) {
@@ -156,7 +157,7 @@ impl SliceBuilder {
         let mut slice = None;
         // No start gives way to another one, because the tasks of all open starts stop.
         let begun = self.open.begin(event, |id, _| {
-            let new = Slice { id: SliceId(id), track, begin_ns, thread, detail };
+            let new = Slice { id: SliceId(id), track, begin_ns, thread, name, detail };
             slice.insert(new).clone()
         });
         match (&slice, track) {
@@ -277,7 +278,7 @@ mod tests {
         for event in events {
             time += 1;
             if event.is_start {
-                builder.begin(event, time, None, &detail);
+                builder.begin(event, time, None, "".into(), &detail);
             } else {
                 add(builder.end(event), time);
             }
@@ -361,7 +362,7 @@ mod tests {
             for event in &events {
                 let tid = event.thread.2;
                 if event.is_start {
-                    let begun = builder.begin(event, 0, Some(ThreadIndex(tid)), &detail);
+                    let begun = builder.begin(event, 0, Some(ThreadIndex(tid)), "".into(), &detail);
                     if let Some(slice) = begun.filter(|slice| slice.track == SliceTrack::Thread) {
                         tracks.entry(tid).or_default().push(slice.id);
                     }

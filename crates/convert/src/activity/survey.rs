@@ -13,7 +13,7 @@ use traceweir_analysis::traces::{TraceSet, read_records};
 use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
 use traceweir_decode::walk::Walker;
-use traceweir_format::header::Record;
+use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::stack_key::Definitions;
@@ -195,6 +195,14 @@ impl Surveyor {
         context.stacks.observe(record);
         if StackWalk::is_stack_walk(record) {
             self.has_stack_events = true;
+            // A trace may have the stacks of threads that it does not describe.
+            if let Some(walk) = StackWalk::parse(record)
+                && walk.process_id != NO_ID
+            {
+                let time_ns = time_of(record, clock, context.offset_ns);
+                let at = MachineTime { machine: context.machine, time_ns };
+                self.lives.find_or_add_thread(at, walk.thread_id, Some(walk.process_id));
+            }
             return;
         }
         if let Some(event) = slice_event(record, context.machine) {

@@ -14,7 +14,7 @@ pub(crate) mod kernel_trace;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 
-use kernel_trace::{KernelTraceLayout, KernelWriter};
+use kernel_trace::{KernelTraceLayout, KernelWriter, Switch};
 
 /// The traces of the project that need no further files.
 pub(crate) const FIXTURES: [&str; 9] = [
@@ -99,4 +99,19 @@ pub(crate) fn sample_trace(name: &str) -> Option<PathBuf> {
         skip::skip("samples", "the folder with sample traces is absent");
     }
     path
+}
+
+/// Writes a trace in which the threads 71 of process 70 and 81 of process 80 take turns on processor 1:
+/// thread 71 runs from 100 to 250 and from 300 to 400, and waits in between.
+pub(crate) fn write_turns() -> TestTrace {
+    TestTrace::write(0, |writer| {
+        for (pid, tid, name) in [(70, 71, "first.exe"), (80, 81, "second.exe")] {
+            writer.put_process(pid, name, "").unwrap();
+            writer.put_thread(pid, tid).unwrap();
+        }
+        for (time, new_tid, old_tid) in [(100, 71, 81), (250, 81, 71), (300, 71, 81), (400, 81, 71)] {
+            let switch = Switch { new_tid, old_tid, old_state: 5, wait_reason: 6 };
+            writer.put_switch(1, time, switch).unwrap();
+        }
+    })
 }

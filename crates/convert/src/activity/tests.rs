@@ -5,6 +5,7 @@ use traceweir_analysis::report::switches::SwitchReport;
 use traceweir_analysis::report::{
     Analysis, AnalysisOptions, CallPaths, NeededEvents, Occurrence, ThreadSelection, TimeWindow,
 };
+use traceweir_analysis::text::Moment;
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::event::EventDescriptor;
@@ -281,4 +282,46 @@ fn ids_of_further_machines_differ() {
     assert_eq!(ActivityTables::output_id(0, 42), 42);
     assert_ne!(ActivityTables::output_id(1, 42), 42);
     assert!(ActivityTables::output_id(u16::MAX, u32::MAX) <= i32::MAX.cast_unsigned());
+}
+
+#[test]
+fn slices_end_with_the_time_span() {
+    let trace = TestTrace::write(0, |writer| {
+        put_activity(writer, 10, 71, 1, 0);
+        put_activity(writer, 60, 71, 2, 0);
+    });
+    let mut input = trace.input();
+    input.criteria.to = Some(Moment::Offset(40));
+    let (seen, summary) = read(&input);
+    let ends = seen.iter().filter(|event| matches!(event.activity, Activity::SliceEnd { stop: None, .. }));
+    assert_eq!(ends.map(|event| event.time_ns).collect::<Vec<_>>(), [4000]);
+    assert_eq!((summary.end_ns, summary.events), (4000, 1));
+}
+
+#[test]
+fn notes_name_the_providers_without_a_schema() {
+    for (name, option) in [("wpp", "--tmf"), ("manifest", "--manifest")] {
+        let (_, summary) = read(&input(&[fixture(name)]));
+        let has = |text: &str| summary.notes.iter().any(|note| note.contains(text));
+        assert!(has("could not be decoded") && has(option), "{:?}", summary.notes);
+    }
+    let mut input = input(&[fixture("wpp")]);
+    input.schemas.tmf = vec![fixture("../tmf/sample").with_extension("tmf")];
+    let (seen, summary) = read(&input);
+    assert_eq!(summary.notes, Vec::<String>::new());
+    let has_message = |event: &Seen| match &event.activity {
+        Activity::Instant { detail, .. } => detail
+            .fields
+            .get("message")
+            .is_some_and(|text| *text == FieldValue::Text("QueueInsert depth is -3 of 64".into())),
+        _ => false,
+    };
+    assert!(seen.iter().any(has_message));
+}
+
+#[test]
+fn system_calls_of_unknown_threads_are_events() {
+    let (seen, _) = read(&input(&[fixture("kernel")]));
+    let names = names_of(&seen);
+    assert!(names.iter().any(|name| name == "end of system call"), "{names:?}");
 }

@@ -1,11 +1,13 @@
 //! Reads the written JSON.
 
 use serde_json::Value;
+use traceweir_analysis::filter::FilterCriteria;
+use traceweir_analysis::text::Moment;
 use traceweir_format::kernel::hook;
 
 use super::*;
 use crate::activity::test_input::kernel_trace::{Packet, Switch as TestSwitch, Transfer};
-use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input};
+use crate::activity::test_input::{FIXTURES, TestTrace, expected_events, fixture, input, write_turns};
 
 fn convert_to_json(input: &ConvertInput) -> Value {
     let mut bytes = Vec::new();
@@ -149,4 +151,46 @@ fn hostile_names_stay_in_their_strings() {
             .filter(is_process)
             .any(|event| { event["args"]["name"].as_str().is_some_and(|name| name.contains("</p>")) })
     );
+}
+
+#[test]
+fn filters_select_whole_runs_of_threads() {
+    let trace = write_turns();
+    let read_runs = |set: fn(&mut FilterCriteria)| {
+        let mut input = trace.input();
+        set(&mut input.criteria);
+        let json = convert_to_json(&input);
+        let describe = |run: &&Value| {
+            let [ts, dur] = ["ts", "dur"].map(|key| run[key].as_f64().unwrap());
+            (run["args"]["tid"].as_u64().unwrap(), ts, dur)
+        };
+        events(&json, "X").iter().map(describe).collect::<Vec<_>>()
+    };
+    let (first, second) = ([(71, 10.0, 15.0), (71, 30.0, 10.0)], [(81, 25.0, 5.0), (81, 40.0, 0.0)]);
+    assert_eq!(read_runs(|_| {}), [first[0], second[0], first[1], second[1]]);
+    assert_eq!(read_runs(|criteria| criteria.pids = vec![70]), first);
+    assert_eq!(read_runs(|criteria| criteria.tids = vec![81]), second);
+    assert_eq!(read_runs(|criteria| criteria.text = Some("first.exe".to_owned())), first);
+    assert!(read_runs(|criteria| criteria.cpus = vec![0]).is_empty());
+    assert!(read_runs(|criteria| criteria.events = vec!["SampleProf".to_owned()]).is_empty());
+    // A run that the time span cuts ends with the span.
+    let to = Some(Moment::Offset(200));
+    let mut input = trace.input();
+    input.criteria.to = to;
+    let json = convert_to_json(&input);
+    assert_eq!(events(&json, "X")[0]["dur"].as_f64(), Some(10.0));
+}
+
+#[test]
+fn slices_have_names_of_pairs_and_fields_of_both_events() {
+    let json = convert_to_json(&input(&[fixture("eventsource")]));
+    let begins: Vec<&Value> = events(&json, "b").into_iter().chain(events(&json, "B")).collect();
+    assert!(!begins.is_empty() && begins.iter().all(|begin| begin["name"] == "Order"), "{begins:?}");
+    let expected = expected_events("eventsource");
+    let start = expected.iter().find(|event| event["event"] == "Order/Start").unwrap();
+    assert!(start["message"].is_string());
+    assert!(begins.iter().any(|begin| begin["args"]["message"] == start["message"]), "{begins:?}");
+    assert!(begins.iter().all(|begin| begin["args"]["level"] == 4 && begin["args"]["keyword"] == "0x1"));
+    let mut ends = events(&json, "e").into_iter().chain(events(&json, "E"));
+    assert!(ends.any(|end| end["args"]["stop.event id"] == 2), "{json}");
 }

@@ -140,12 +140,8 @@ impl EventMarker {
     pub(super) fn new(detail: &EventDetail, kinds: &mut MarkerKinds, texts: &mut MarkerTexts<'_>) -> Self {
         let name = texts.intern(&detail.name);
         let provider = MarkerValue::Text(texts.intern(&detail.provider));
-        let ids = [("activity id", detail.activity), ("related activity id", detail.related_activity)];
-        let ids: Vec<(Arc<str>, FieldValue)> = ids
-            .into_iter()
-            .filter_map(|(name, id)| Some((name.into(), FieldValue::Text(id?.to_string().into()))))
-            .collect();
-        let fields: Vec<&(Arc<str>, FieldValue)> = detail.fields.values.iter().chain(&ids).collect();
+        let attributes = detail.attributes();
+        let fields: Vec<&(Arc<str>, FieldValue)> = detail.fields.values.iter().chain(&attributes).collect();
         let is_number = |value: &FieldValue| value.as_f64().is_some_and(f64::is_finite);
         let key = KindKey {
             provider: Arc::clone(&detail.provider),

@@ -111,27 +111,35 @@ impl Attributes {
         self.end();
     }
 
-    /// Adds the fields of an event. `prefix` precedes names that occur already.
-    pub(crate) fn add_fields(&mut self, event: &DescribedEvent<'_>, prefix: &str, walker: &mut Walker) {
+    /// Adds the fields of an event. `prefix` precedes names that occur already. Returns whether all
+    /// fields could be decoded.
+    pub(crate) fn add_fields(
+        &mut self,
+        event: &DescribedEvent<'_>,
+        prefix: &str,
+        walker: &mut Walker,
+    ) -> bool {
         let schema_match = match &event.schema_match {
             Ok(schema_match) => schema_match,
             Err(reason) => {
                 if !event.record.payload().is_empty() {
                     self.add_bytes("etw.payload", limit(event.record.payload()));
                 }
-                return self.add_text("etw.undecoded", &reason.to_string());
+                self.add_text("etw.undecoded", &reason.to_string());
+                return false;
             }
         };
         let schema = &schema_match.prepared.schema;
         let mut visitor = FieldVisitor { attributes: self, schema, prefix, containers: Vec::new() };
         let walked = walker.walk(schema, schema_match.payload, event.record.pointer_size(), &mut visitor);
-        if let Err(reason) = walked {
+        if let Err(reason) = &walked {
             if self.is_full() {
                 self.dropped = self.dropped.saturating_add(1);
             } else {
                 self.add_text("etw.undecoded", &reason.to_string());
             }
         }
+        walked.is_ok() || self.is_full()
     }
 }
 

@@ -14,6 +14,8 @@ const MAX_BUNDLES_BYTES: usize = 4 << 20;
 const DEFAULT_PRIORITY: i64 = 120;
 /// The thread id that stands for threads that a trace does not name.
 pub(super) const UNKNOWN_TID: u32 = i32::MAX.cast_unsigned();
+/// The thread id that stands for threads that the filters do not select.
+pub(super) const OTHER_TID: u32 = UNKNOWN_TID - 1;
 
 impl PerfettoWriter<'_> {
     /// Adds a scheduling event to the bundle of a processor.
@@ -59,7 +61,14 @@ impl PerfettoWriter<'_> {
         cpu: u32,
         switch: &Switch,
     ) -> Result<()> {
-        let (old, new) = (Task::find(tables, switch.old), Task::find(tables, switch.new));
+        let was_selected = self.selected_runs.insert(cpu, switch.selects_new);
+        if !switch.selects_new && was_selected != Some(true) {
+            return Ok(());
+        }
+        // The old thread is the new one of the switch before.
+        let is_old_named = was_selected.unwrap_or(switch.selects_old);
+        let find = |thread, is_named| if is_named { Task::find(tables, thread) } else { Task::OTHER };
+        let (old, new) = (find(switch.old, is_old_named), find(switch.new, switch.selects_new));
         self.add_to_bundle(cpu, |message| {
             message.put_u64(ftrace::TIMESTAMP, at).put_u64(ftrace::PID, old.tid.into());
             message.put_message(ftrace::SCHED_SWITCH, |message| {
@@ -148,6 +157,8 @@ struct Task<'t> {
 }
 
 impl<'t> Task<'t> {
+    const OTHER: Self = Self { tid: OTHER_TID, name: "(other)" };
+
     fn find(tables: &'t ActivityTables, thread: Option<ThreadIndex>) -> Self {
         let Some((index, thread)) = thread.and_then(|index| Some((index, tables.lives.thread(index)?)))
         else {

@@ -35,19 +35,19 @@ impl PerfettoWriter<'_> {
                     process: owner,
                     thread,
                     provider: Arc::clone(&slice.detail.provider),
-                    name: if thread.is_some() { "".into() } else { Arc::clone(&slice.detail.name) },
+                    name: if thread.is_some() { "".into() } else { Arc::clone(&slice.name) },
                     lane,
                 };
                 let name = match thread.and_then(|thread| tables.output_ids(Some(thread)).1) {
                     Some(tid) => format!("{SYSTEM_CALLS} of thread {tid}"),
-                    None => slice.detail.name.to_string(),
+                    None => slice.name.to_string(),
                 };
                 self.find_track(tables, &key, &name)?
             }
         };
         self.open.insert(slice.id, track);
         let stack = self.intern_stack(tables, stack);
-        self.write_event(at, event::SLICE_BEGIN, track, Some(&slice.detail), stack)
+        self.write_event(at, event::SLICE_BEGIN, track, Some(&slice.name), Some(&slice.detail), stack)
     }
 
     pub(super) fn end_slice(
@@ -61,7 +61,7 @@ impl PerfettoWriter<'_> {
             Some(track) => track,
             None => self.thread_track(tables, slice.thread)?,
         };
-        self.write_event(at, event::SLICE_END, track, stop, None)
+        self.write_event(at, event::SLICE_END, track, None, stop, None)
     }
 
     pub(super) fn add_counter(
@@ -141,27 +141,20 @@ impl PerfettoWriter<'_> {
         self.write_named(at, event::INSTANT, track, ("loss", "Lost events"), &values)
     }
 
-    /// Writes the begin or end of a slice, or an instant.
+    /// Writes the begin or end of a slice, or an instant. The end of a slice has no name.
     pub(super) fn write_event(
         &mut self,
         at: u64,
         kind: u64,
         track: TrackUuid,
+        name: Option<&str>,
         detail: Option<&EventDetail>,
         callstack: Option<u64>,
     ) -> Result<()> {
-        let names =
-            detail.filter(|_| kind != event::SLICE_END).map(|detail| (&*detail.provider, &*detail.name));
+        let provider = detail.map(|detail| &*detail.provider);
         let values = detail.map(|detail| detail.fields.values.as_slice()).unwrap_or_default();
-        let ids = detail.map(|detail| {
-            [("activity id", detail.activity), ("related activity id", detail.related_activity)]
-        });
-        let ids: Vec<(Arc<str>, FieldValue)> = ids
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, id)| Some((name.into(), FieldValue::Text(id?.to_string().into()))))
-            .collect();
-        self.write_track_event(at, kind, track, names, &[values, &ids], callstack)
+        let attributes = detail.map(EventDetail::attributes).unwrap_or_default();
+        self.write_track_event(at, kind, track, provider.zip(name), &[values, &attributes], callstack)
     }
 
     /// Writes an event that has no [`EventDetail`]: category, name and fields.

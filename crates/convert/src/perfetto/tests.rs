@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::fields::{annotation, clock, descriptor, ftrace, packet, perf_sample, sched};
-use super::scheduling::UNKNOWN_TID;
+use super::scheduling::{OTHER_TID, UNKNOWN_TID};
 use super::writer::SEQUENCE;
 use super::*;
 use crate::activity::test_input::kernel_trace::{KernelWriter, Packet, Switch as TestSwitch, Transfer};
-use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input};
+use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input, write_turns};
 use crate::perfetto::fields::interned;
 use crate::protobuf::reader::{FieldBytes, messages, number, parse};
 
@@ -232,4 +232,23 @@ fn switch_to_an_unknown_thread_is_not_idle_time() {
     let switch = messages(messages(bundles[0], ftrace::EVENT)[0], ftrace::SCHED_SWITCH)[0];
     assert_eq!(number(switch, sched::NEXT_PID), Some(UNKNOWN_TID.into()));
     assert_eq!(number(switch, sched::PREV_STATE), Some(sched::STATE_INTERRUPTIBLE));
+}
+
+#[test]
+fn other_threads_have_no_names_in_a_filtered_trace() {
+    let trace = write_turns();
+    let mut input = trace.input();
+    input.criteria.pids = vec![70];
+    let (bytes, _) = convert_to_bytes(&input);
+    let bundles: Vec<&[u8]> = messages(&bytes, packet::PACKET)
+        .into_iter()
+        .flat_map(|p| messages(p, packet::FTRACE_EVENTS))
+        .collect();
+    let switches = bundles.iter().flat_map(|bundle| messages(bundle, ftrace::EVENT));
+    let switches = switches.flat_map(|event| messages(event, ftrace::SCHED_SWITCH));
+    let tids: Vec<[u64; 2]> = switches
+        .map(|switch| [sched::PREV_PID, sched::NEXT_PID].map(|field| number(switch, field).unwrap()))
+        .collect();
+    let other = u64::from(OTHER_TID);
+    assert_eq!(tids, [[other, 71], [71, other], [other, 71], [71, other]]);
 }

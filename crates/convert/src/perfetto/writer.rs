@@ -40,6 +40,8 @@ pub(super) struct PerfettoWriter<'o> {
     /// Sums of the counters of transfers.
     pub(super) totals: BTreeMap<String, u64>,
     pub(super) idle_samples: u64,
+    /// The last switch on each processor: whether the filters select the run that it begins.
+    pub(super) selected_runs: BTreeMap<u32, bool>,
 }
 
 impl<'o> PerfettoWriter<'o> {
@@ -60,6 +62,7 @@ impl<'o> PerfettoWriter<'o> {
             bundle_bytes: 0,
             totals: BTreeMap::new(),
             idle_samples: 0,
+            selected_runs: BTreeMap::new(),
         }
     }
 

@@ -3,10 +3,11 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
+use traceweir_format::kernel::hook;
 
 use super::*;
 use crate::activity::test_input::kernel_trace::Switch as TestSwitch;
-use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input};
+use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input, write_turns};
 use crate::protobuf::reader::{messages, number};
 
 /// A sample: functions innermost first, values, labels.
@@ -177,4 +178,50 @@ fn locations_with_many_functions_are_limited() {
     let ids: Vec<u32> = (0..(MAX_LINES >> 10) as u64 + 5).map(&mut find).collect();
     assert_eq!(ids.iter().filter(|id| **id == OTHER_ID).count(), 5);
     assert_eq!(find(7), ids[7]);
+}
+
+#[test]
+fn filters_select_whole_waits_of_threads() {
+    let trace = write_turns();
+    for (pid, off_cpu_ns) in [(70, 5000), (80, 15_000 + 10_000)] {
+        let mut input = trace.input();
+        input.criteria.pids = vec![pid];
+        let profile = convert_to_profile(&input);
+        let label = ("pid".to_owned(), pid.to_string());
+        assert!(profile.samples.iter().all(|sample| sample.labels.contains(&label)), "{:?}", profile.samples);
+        assert_eq!(profile.samples.iter().map(|sample| sample.values[0]).sum::<u64>(), off_cpu_ns, "{pid}");
+    }
+}
+
+#[test]
+fn end_of_a_thread_is_no_missing_switch() {
+    let trace = TestTrace::write(0, |writer| {
+        writer.put_process(70, "app.exe", "").unwrap();
+        writer.put_thread(70, 71).unwrap();
+        let payload = writer.payload.clone();
+        let switch = |new_tid, old_tid| TestSwitch { new_tid, old_tid, old_state: 5, wait_reason: 6 };
+        writer.put_switch(1, 100, switch(71, 0)).unwrap();
+        writer.payload = payload;
+        writer.put_system(hook::THREAD_END, 3, 1, 200).unwrap();
+        // The switch away from the thread that ended is missing.
+        writer.put_switch(1, 300, switch(81, 0)).unwrap();
+        writer.put_switch(1, 400, switch(0, 81)).unwrap();
+    });
+    let conversion = convert(&trace.input(), &mut Vec::new()).unwrap();
+    assert!(conversion.notes.iter().all(|note| !note.contains("missing")), "{:?}", conversion.notes);
+}
+
+#[test]
+fn process_of_an_undescribed_thread_is_that_of_its_stacks() {
+    let trace = TestTrace::write(0, |writer| {
+        writer.put_sample(0, 100, 71, 0x1000).unwrap();
+        writer.put_stack(0, 100, 70, 71, &[0x1000, 0x2000]).unwrap();
+        writer.put_sample(0, 200, 81, 0x1000).unwrap();
+    });
+    let mut input = trace.input();
+    input.criteria.pids = vec![70];
+    let profile = convert_to_profile(&input);
+    assert_eq!(profile.samples.len(), 1);
+    assert_eq!((profile.samples[0].values[0], profile.samples[0].functions.len()), (1, 2));
+    assert!(profile.samples[0].labels.contains(&("pid".to_owned(), "70".to_owned())));
 }

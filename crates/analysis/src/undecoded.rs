@@ -1,11 +1,11 @@
-//! Lists the providers whose events lack a schema, and the option that supplies one.
+//! Counts events that cannot be decoded, and lists the providers whose events lack a schema with the
+//! option that supplies one.
 
 use std::collections::BTreeMap;
 
-use anstream::eprintln;
-use traceweir_analysis::event::DescribedEvent;
 use traceweir_decode::Undecoded;
 
+use crate::event::DescribedEvent;
 use crate::text::{escape, format_count};
 
 /// Maximum number of providers that are counted; a hostile trace may name any number.
@@ -14,15 +14,41 @@ const MAX_PROVIDERS: usize = 1000;
 const MAX_LISTED_PROVIDERS: usize = 20;
 
 /// The kind of schema that an event lacks.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SchemaKind {
     Manifest,
     MessageFormat,
 }
 
+/// Counts events that could not be decoded.
+#[derive(Debug, Default)]
+pub struct UndecodedEvents {
+    count: u64,
+    missing: MissingSchemas,
+}
+
+impl UndecodedEvents {
+    /// Counts an event that could not be decoded.
+    pub fn add(&mut self, event: &DescribedEvent<'_>, reason: &Undecoded) {
+        self.count = self.count.saturating_add(1);
+        self.missing.add(event, reason);
+    }
+
+    /// Describes the events, one line each: their number, then the providers without a schema. Returns
+    /// nothing if there are none.
+    pub fn describe(&self) -> Vec<String> {
+        if self.count == 0 {
+            return Vec::new();
+        }
+        let count =
+            format!("without fields: {} that could not be decoded", format_count(self.count, "event"));
+        std::iter::once(count).chain(self.missing.describe()).collect()
+    }
+}
+
 /// Counts events without a schema by provider.
-#[derive(Default)]
-pub(crate) struct MissingSchemas {
+#[derive(Debug, Default)]
+pub struct MissingSchemas {
     /// Name and number of events by kind and GUID.
     providers: BTreeMap<(SchemaKind, [u8; 16]), (String, u64)>,
     has_more: bool,
@@ -30,7 +56,7 @@ pub(crate) struct MissingSchemas {
 
 impl MissingSchemas {
     /// Counts an event that could not be decoded, if the reason is a missing schema.
-    pub(crate) fn add(&mut self, event: &DescribedEvent<'_>, reason: &Undecoded) {
+    pub fn add(&mut self, event: &DescribedEvent<'_>, reason: &Undecoded) {
         let kind = match reason {
             Undecoded::NoSchema => SchemaKind::Manifest,
             Undecoded::NoMessageFormat => SchemaKind::MessageFormat,
@@ -52,7 +78,7 @@ impl MissingSchemas {
     }
 
     /// Adds the events that another thread counted.
-    pub(crate) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.has_more |= other.has_more;
         for (key, (name, count)) in other.providers {
             if let Some((_, events)) = self.providers.get_mut(&key) {
@@ -65,24 +91,25 @@ impl MissingSchemas {
         }
     }
 
-    /// Prints one line for each provider to standard error.
-    pub(crate) fn report(&self) {
-        for ((kind, _), (name, events)) in self.providers.iter().take(MAX_LISTED_PROVIDERS) {
-            match kind {
-                SchemaKind::Manifest => eprintln!(
-                    "no schema of provider {name} ({}): --manifest FILE, its manifest or the program that contains it",
-                    format_count(*events, "event")
-                ),
-                SchemaKind::MessageFormat => eprintln!(
-                    "no formats of WPP messages {name} ({}): --tmf FILE or --pdb FILE",
-                    format_count(*events, "message")
-                ),
-            }
-        }
+    /// Describes each provider in a line.
+    pub fn describe(&self) -> Vec<String> {
+        let describe_provider = |((kind, _), (name, events)): (&(SchemaKind, _), &(String, u64))| match kind {
+            SchemaKind::Manifest => format!(
+                "no schema of provider {name} ({}): --manifest FILE, its manifest or the program that contains it",
+                format_count(*events, "event")
+            ),
+            SchemaKind::MessageFormat => format!(
+                "no formats of WPP messages {name} ({}): --tmf FILE or --pdb FILE",
+                format_count(*events, "message")
+            ),
+        };
+        let mut lines: Vec<String> =
+            self.providers.iter().take(MAX_LISTED_PROVIDERS).map(describe_provider).collect();
         let unlisted = self.providers.len().saturating_sub(MAX_LISTED_PROVIDERS) as u64;
         if self.has_more || unlisted > 0 {
             let at_least = if self.has_more { "at least " } else { "" };
-            eprintln!("and {at_least}{} without a schema", format_count(unlisted, "more provider"));
+            lines.push(format!("and {at_least}{} without a schema", format_count(unlisted, "more provider")));
         }
+        lines
     }
 }
