@@ -316,6 +316,29 @@ fn piped_input_can_be_read_twice() {
 }
 
 #[test]
+fn file_of_standard_input_is_not_replaced() {
+    let folder = make_folder();
+    let trace = folder.path().join("trace.etl");
+    fs::copy(fixture_path("tracelogging"), &trace).unwrap();
+    let before = fs::read(&trace).unwrap();
+    let mut command = weir_command(["convert", "-", "--to", "jsonl", "-o", arg(&trace), "--force"]);
+    let output = command.stdin(fs::File::open(&trace).unwrap()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("is an input"), "{stderr}");
+    assert_eq!(fs::read(&trace).unwrap(), before);
+}
+
+#[test]
+fn profile_without_samples_and_waits_is_an_error() {
+    let folder = make_folder();
+    let out = folder.path().join("out.pprof");
+    let run = weir(["convert", arg(&fixture_path("tracelogging")), "-o", arg(&out)]).expect(1);
+    assert!(run.stderr.contains("no samples and no waits"), "{}", run.stderr);
+    assert!(list_names(folder.path()).is_empty());
+}
+
+#[test]
 fn filters_are_named_as_the_cause_only_if_there_are_any() {
     let trace = fixture_path("tracelogging");
     let run = weir(["convert", arg(&trace), "--to", "otlp-spans", "--event", "Nothing"]).expect(0);

@@ -3,9 +3,10 @@
     convert-profilers.py FOLDER [SCHEMA]
 
 The folder holds events.jsonl (weir dump), samples.folded (weir flame --collapsed, absent for traces
-without samples), and trace.perfetto, trace.chrome, trace.firefox, and, where their readers are
-installed, pprof.json, trace.speedscope and page.json (what the page of speedscope shows). SCHEMA is the
-published schema of speedscope. Writes expected.json for convert_firefox.py.
+without samples), trace.perfetto, trace.chrome, trace.firefox, trace.pprof (absent for traces without
+samples and waits), and, where their readers are installed, pprof.json, trace.speedscope and page.json
+(what the page of speedscope shows). SCHEMA is the published schema of speedscope. Writes expected.json
+for convert_firefox.py.
 """
 
 import collections
@@ -45,8 +46,8 @@ class Expected:
             for name, value in counters_of(event):
                 self.counters[name].append(value)
         user = [event for event in user if not is_counter(event)]
-        self.user_events = collections.Counter(e["event"] for e in user)
-        self.stops = collections.Counter(e["event"] for e in user if e["opcode"] == STOP)
+        self.user_events = collections.Counter(pair_name(e["event"]) for e in user)
+        self.stops = collections.Counter(pair_name(e["event"]) for e in user if e["opcode"] == STOP)
         folded = read_frames(folder / "samples.folded")
         self.stacks = collections.Counter()
         # Own samples of functions, as Firefox and speedscope name them.
@@ -60,8 +61,15 @@ class Expected:
             fields = event["fields"]
             self.processes.setdefault(fields["ProcessId"], set()).add(fields["ImageFileName"])
         # The fields of events whose name occurs once.
-        unique = [e for e in user if self.user_events[e["event"]] == 1]
-        self.fields = {e["event"]: e["fields"] for e in unique if "fields" in e}
+        unique = [e for e in user if self.user_events[pair_name(e["event"])] == 1]
+        self.fields = {pair_name(e["event"]): e["fields"] for e in unique if "fields" in e}
+
+
+def pair_name(event):
+    """Returns the name of the slice that an event begins; names of other events stay."""
+    ends = ("/win:Start", "/Start", "_Start", "Start", "/Begin", "Begin")
+    base = next((event.removesuffix(end) for end in ends if event.endswith(end)), event)
+    return base or event
 
 
 def is_counter(event):
@@ -199,11 +207,14 @@ def check_perfetto(folder, expected):
 
 def check_names(what, names, expected):
     """Compares the counts of events by name. A stop ends a slice, and is an event of its own only if the
-    slice did not begin in the trace."""
+    slice did not begin in the trace. A slice has the name of its pair."""
+    by_pair = collections.Counter()
+    for name, count in names.items():
+        by_pair[pair_name(name)] += count
     for name, count in expected.user_events.items():
         least = count - expected.stops[name]
-        if not least <= names[name] <= count:
-            sys.exit(f"{what}: {name} occurs {names[name]} times, expected {least} to {count}")
+        if not least <= by_pair[name] <= count:
+            sys.exit(f"{what}: {name} occurs {by_pair[name]} times, expected {least} to {count}")
 
 
 def check_counters(what, found, expected):
@@ -240,8 +251,9 @@ def check_chrome(folder, expected):
             names[event["name"]] += 1
         if phase == "C":
             counters[event["name"]].append(float(event["args"]["value"]))
-        if phase in "iBb" and event["name"] in expected.fields:
-            compared += check_fields(event["name"], event.get("args", {}), expected.fields[event["name"]])
+        if phase in "iBb" and pair_name(event["name"]) in expected.fields:
+            fields = expected.fields[pair_name(event["name"])]
+            compared += check_fields(event["name"], event.get("args", {}), fields)
         if phase != "P":
             continue
         weight = event["args"]["weight"]
@@ -352,6 +364,8 @@ def number_of(cell):
 
 
 def check_pprof(folder, expected):
+    if not (folder / "trace.pprof").exists():
+        check("pprof: samples of a trace without a profile", expected.samples, 0)
     path = folder / "pprof.json"
     if not path.exists():
         return False

@@ -66,15 +66,19 @@ for trace in "$@"; do
     rm -rf "$out"
     mkdir -p "$out"
     run_weir dump --format jsonl "$trace" >"$out/events.jsonl"
-    for format in perfetto chrome firefox pprof; do
+    for format in perfetto chrome firefox; do
         run_weir convert "$trace" --to "$format" -o "$out/trace.$format"
     done
+    if ! run_weir convert "$trace" --to pprof -o "$out/trace.pprof" 2>"$out/pprof.log" &&
+        ! grep -q "no samples" "$out/pprof.log"; then
+        cat "$out/pprof.log" && exit 1
+    fi
     if run_weir flame "$trace" --collapsed -o "$out/samples.folded" 2>"$out/flame.log"; then
         run_weir convert "$trace" --to speedscope -o "$out/trace.speedscope"
     elif ! grep -q "no samples" "$out/flame.log"; then
         cat "$out/flame.log" && exit 1
     fi
-    if [ -n "$packages" ]; then
+    if [ -n "$packages" ] && [ -f "$out/trace.pprof" ]; then
         node "$here/convert-profilers.cjs" "$out/trace.pprof" >"$out/pprof.json"
     fi
     if [ -n "$packages" ] && [ -n "$browser" ] && [ -f "$out/trace.speedscope" ]; then

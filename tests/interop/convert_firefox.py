@@ -11,8 +11,12 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 
 from convert_names import escape
+
+# How often loading a profile is tried.
+LOAD_ATTEMPTS = 5
 
 
 def main(program, folder):
@@ -20,14 +24,33 @@ def main(program, folder):
     expected = json.load(open(folder / "expected.json", encoding="utf-8"))
     session = ["--session", "interop"]
 
-    def run(*arguments):
+    def call(*arguments):
         command = [program, *arguments, *session]
         result = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-        if result.returncode != 0:
-            sys.exit(f"profiler-cli: {' '.join(arguments)}: {result.stdout}{result.stderr}")
-        return result.stdout
+        return result.returncode, result.stdout, result.stdout + result.stderr
 
-    run("load", str(folder / "profile.json"))
+    def run(*arguments):
+        status, output, messages = call(*arguments)
+        if status != 0:
+            sys.exit(f"profiler-cli: {' '.join(arguments)}: {messages}")
+        return output
+
+    def load(path):
+        for _ in range(LOAD_ATTEMPTS):
+            status, _, messages = call("load", path)
+            if status == 0:
+                return
+            if "did not become ready" not in messages:
+                break
+            # The program waits half a second for its daemon, which is too short on a busy machine. The
+            # daemon is stopped as soon as it answers.
+            for _ in range(20):
+                time.sleep(0.5)
+                if call("stop")[0] == 0:
+                    break
+        sys.exit(f"profiler-cli: load: {messages}")
+
+    load(str(folder / "profile.json"))
     try:
         threads = json.loads(run("thread", "list", "--json", "--limit", "100000"))["threads"]
         functions = collections.Counter()

@@ -38,7 +38,7 @@ pub struct FilterCriteria {
 }
 
 /// Parsed filters. Filters on the header are cheap, so callers apply them first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct EventFilter {
     providers: Vec<NamePattern>,
     events: Vec<NamePattern>,
@@ -62,7 +62,7 @@ const SHORT_KERNEL_NAME: &str = "kernel";
 const OPCODE_NAMES: [(u8, &str); 2] = [(1, "start"), (2, "stop")];
 
 /// A provider by GUID or name, or an event by id or name; names may have wildcards.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum NamePattern {
     Guid(Guid),
     Id(u16),
@@ -100,6 +100,12 @@ impl EventFilter {
     pub fn for_events(names: &[String]) -> Self {
         let criteria = FilterCriteria { events: names.to_vec(), ..FilterCriteria::default() };
         Self::new(&criteria, FileTime::default())
+    }
+
+    /// Returns the filter without its processes and threads.
+    #[must_use]
+    pub fn without_ids(&self) -> Self {
+        Self { pids: Vec::new(), tids: Vec::new(), ..self.clone() }
     }
 
     /// Returns whether the filter needs names or attribution in addition to headers.
@@ -169,13 +175,9 @@ impl EventFilter {
     /// the text.
     #[inline]
     pub fn accepts(&self, event: &DescribedEvent<'_>) -> bool {
-        self.accepts_actor(event) && self.accepts_names(event)
-    }
-
-    /// Returns whether provider and name or id of an event pass.
-    #[inline]
-    pub fn accepts_names(&self, event: &DescribedEvent<'_>) -> bool {
-        (self.providers.is_empty() && self.events.is_empty()) || self.accepts_identity(&event.identity())
+        self.accepts_actor(event)
+            && ((self.providers.is_empty() && self.events.is_empty())
+                || self.accepts_identity(&event.identity()))
     }
 
     /// Returns whether a process and a thread pass.

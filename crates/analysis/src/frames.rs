@@ -125,7 +125,7 @@ pub fn resolve_code_fields(
         event.record.pointer_size(),
         &mut code,
     );
-    let process = event.actor.map_or(event.record.process_id(), |actor| actor.pid);
+    let (process, _) = event.concerned_ids();
     let process_and_time = (process, event.record.time());
     let resolve_field = |(index, address): (usize, u64)| {
         Some((*CODE_FIELD_NAMES.get(index)?, resolve_address(event, process_and_time, address, true)?))

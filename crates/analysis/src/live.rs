@@ -80,7 +80,7 @@ pub fn read_events(
         };
         let mut described = describe_record(event.record, context, &mut decoder, &mut actors);
         if described.process.is_none() {
-            let pid = described.actor.map_or(event.record.process_id(), |actor| actor.pid);
+            let (pid, _) = described.concerned_ids();
             described.process = process_names.find(pid, Instant::now());
         }
         match on_event(&described) {

@@ -3,6 +3,7 @@
 use traceweir_decode::format::Style;
 use traceweir_decode::source::prepared::SchemaId;
 use traceweir_format::Guid;
+use traceweir_format::header::Record;
 
 use crate::event::{DescribedEvent, ReadFlow, describes_file};
 use crate::filter::EventFilter;
@@ -82,7 +83,13 @@ impl<'f> EventSelection<'f> {
     /// the log file do not count.
     #[inline]
     pub fn count(&mut self, event: &DescribedEvent<'_>) -> ReadFlow {
-        self.remaining = self.remaining.saturating_sub(u64::from(!describes_file(&event.record)));
+        self.count_record(&event.record)
+    }
+
+    /// Counts the record of an accepted event, as [`count`](Self::count) does.
+    #[inline]
+    pub fn count_record(&mut self, record: &Record<'_>) -> ReadFlow {
+        self.remaining = self.remaining.saturating_sub(u64::from(!describes_file(record)));
         if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
     }
 }

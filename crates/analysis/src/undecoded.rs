@@ -10,6 +10,8 @@ use crate::text::{escape, format_count};
 
 /// Maximum number of providers that are counted; a hostile trace may name any number.
 const MAX_PROVIDERS: usize = 1000;
+/// Maximum length of the name of a provider, in characters.
+const MAX_NAME_CHARS: usize = 256;
 /// Maximum number of providers that the report lists.
 const MAX_LISTED_PROVIDERS: usize = 20;
 
@@ -68,7 +70,9 @@ impl MissingSchemas {
             *events = events.saturating_add(1);
         } else if self.providers.len() < MAX_PROVIDERS {
             let name = match event.provider {
-                Some(name) => format!("{} {{{id}}}", escape(name)),
+                Some(name) => {
+                    format!("{} {{{id}}}", escape(&name.chars().take(MAX_NAME_CHARS).collect::<String>()))
+                }
                 None => format!("{{{id}}}"),
             };
             self.providers.insert(key, (name, 1));

@@ -26,10 +26,11 @@ use traceweir_format::etl::Trace;
 
 use crate::text::escape_path;
 
-/// Returns whether two paths lead to the same regular file.
-pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
+/// Returns whether an input and an output are the same regular file. The input `-` is standard input.
+pub(crate) fn is_same_file(input: &Path, output: &Path) -> bool {
     let identity = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
-    identity(a).is_some_and(|a| identity(b) == Some(a))
+    let input = if input.as_os_str() == "-" { Path::new("/dev/stdin") } else { input };
+    identity(input).is_some_and(|input| identity(output) == Some(input))
 }
 
 /// Extension of a trace that a newer one replaced.

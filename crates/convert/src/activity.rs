@@ -67,6 +67,8 @@ pub struct ActivityTables {
     pub start: FileTime,
     /// The time from boot to the start of the first trace, if its header contains it.
     pub boot_to_start_ns: Option<i64>,
+    /// When the time span that the filters select begins, in nanoseconds since the first trace began.
+    pub from_ns: i64,
     /// Number of the first processor of each machine in outputs that cannot tell machines apart.
     first_cpus: Vec<u32>,
 }
@@ -156,7 +158,10 @@ pub fn read_activity(
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     traces.choose_threads(None);
     let filter = EventFilter::new(&input.criteria, traces.start());
-    let survey = survey::survey_traces(input, &mut traces)?;
+    let mut survey = survey::survey_traces(input, &mut traces)?;
+    if let (Some(from), _) = filter.time_span() {
+        survey.tables.from_ns = survey::ns_between(traces.start(), from).max(0);
+    }
     let mut lost = (0_u64, 0_u64);
     for trace in &traces.inputs {
         let header = trace.trace.header();

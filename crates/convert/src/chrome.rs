@@ -15,14 +15,17 @@
 //! trace has. Events are written as they come. Stack frames are written at the end; their number
 //! is limited.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod events;
+mod functions;
+
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
-use std::sync::Arc;
 
 use anyhow::Result;
 use traceweir_analysis::text::format_count;
 use traceweir_decode::source::kernel::wait_reason;
 
+use self::functions::Functions;
 use crate::activity::{
     Activity, ActivityEvent, ActivityTables, EventDetail, FieldValue, FrameTree, Loss, NeededActivity,
     NodeIndex, ProcessIndex, Run, RunEnd, Sample, Slice, SliceTrack, StackFrame, Switch, ThreadIndex,
@@ -38,13 +41,9 @@ const DISKS_PID: u32 = ActivityTables::FIRST_MADE_UP_ID + 1;
 const NO_PROCESS_PID: u32 = ActivityTables::FIRST_MADE_UP_ID + 2;
 /// Bytes of the output to collect before they are written.
 const OUTPUT_BYTES: usize = 1 << 16;
-/// The most nodes of all stacks, and the most functions.
+/// The most nodes of all stacks.
 const MAX_STACK_NODES: usize = 1 << 20;
-const MAX_FUNCTIONS: usize = 1 << 18;
-/// The most bytes of names of functions.
-const MAX_FUNCTION_BYTES: usize = 32 << 20;
-/// The most names of processors, disks and the like, and the most sums of counters.
-const MAX_SINGLE_NAMES: usize = 1 << 16;
+/// The most sums of counters.
 const MAX_TOTALS: usize = 1 << 12;
 
 /// Writes traces as Trace Event JSON.
@@ -82,35 +81,6 @@ struct ChromeWriter<'o> {
     totals: BTreeMap<String, u64>,
     next_id: u64,
     idle_samples: u64,
-}
-
-/// Names and modules of functions, each with a number.
-#[derive(Default)]
-struct Functions {
-    list: Vec<(Arc<str>, Option<Arc<str>>)>,
-    ids: HashMap<(Arc<str>, Option<Arc<str>>), u32>,
-    bytes: usize,
-}
-
-impl Functions {
-    /// Returns the number of a function. Functions beyond the limit have the number 0.
-    fn find_or_add(&mut self, name: Arc<str>, module: Option<Arc<str>>) -> u32 {
-        if self.list.is_empty() {
-            self.list.push(("(other)".into(), None));
-        }
-        let key = (name, module);
-        if let Some(id) = self.ids.get(&key) {
-            return *id;
-        }
-        self.bytes = self.bytes.saturating_add(key.0.len());
-        if self.list.len() >= MAX_FUNCTIONS || self.bytes > MAX_FUNCTION_BYTES {
-            return 0;
-        }
-        let id = u32::try_from(self.list.len()).unwrap_or(0);
-        self.list.push(key.clone());
-        self.ids.insert(key, id);
-        id
-    }
 }
 
 impl<'o> ChromeWriter<'o> {
@@ -217,107 +187,6 @@ impl<'o> ChromeWriter<'o> {
             }
             Activity::Loss(loss) => self.add_loss(at, loss),
         }
-    }
-
-    /// Begins an event: phase, name, category, ids and time.
-    fn begin(&mut self, phase: &str, name: &str, category: &str, (pid, tid): Ids, at_ns: i64) {
-        if self.written > 0 {
-            self.buffer.push(b',');
-        }
-        self.buffer.extend_from_slice(b"\n{\"ph\":\"");
-        self.buffer.extend_from_slice(phase.as_bytes());
-        self.buffer.extend_from_slice(b"\",\"name\":");
-        push_text(name, &mut self.buffer);
-        if !category.is_empty() {
-            self.buffer.extend_from_slice(b",\"cat\":");
-            push_text(category, &mut self.buffer);
-        }
-        for (key, id) in [("pid", pid), ("tid", tid)] {
-            self.buffer.extend_from_slice(format!(",\"{key}\":{id}").as_bytes());
-        }
-        self.buffer.extend_from_slice(b",\"ts\":");
-        push_microseconds(at_ns, &mut self.buffer);
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.buffer.push(b'}');
-        self.written = self.written.saturating_add(1);
-        self.write_if_full()
-    }
-
-    fn write_if_full(&mut self) -> Result<()> {
-        if self.buffer.len() >= OUTPUT_BYTES {
-            self.out.write_all(&self.buffer)?;
-            self.buffer.clear();
-        }
-        Ok(())
-    }
-
-    fn push_id(&mut self, id: u64) {
-        self.buffer.extend_from_slice(format!(",\"id\":\"{id:#x}\"").as_bytes());
-    }
-
-    /// Appends numbers as arguments; `None` is left out.
-    fn push_numbers(&mut self, values: &[(&str, Option<u64>)]) {
-        self.buffer.extend_from_slice(b",\"args\":");
-        let values: Vec<(&str, FieldValue)> = values
-            .iter()
-            .filter_map(|(name, value)| Some((*name, FieldValue::Unsigned((*value)?))))
-            .collect();
-        push_members(values.iter().map(|(name, value)| (*name, value)), &mut self.buffer);
-    }
-
-    /// Writes the name of a process or thread.
-    fn write_name(&mut self, kind: &str, ids: Ids, name: &str) -> Result<()> {
-        self.begin("M", kind, "", ids, 0);
-        self.buffer.extend_from_slice(b",\"args\":{\"name\":");
-        push_text(name, &mut self.buffer);
-        self.buffer.push(b'}');
-        self.end()
-    }
-
-    /// Writes the names of a process and a thread that stand for something else.
-    fn name_single(&mut self, pid: u32, tid: u32, process: &str, thread: &str) -> Result<()> {
-        if self.named_ids.len() >= MAX_SINGLE_NAMES || !self.named_ids.insert((pid, tid)) {
-            return Ok(());
-        }
-        self.write_name("process_name", (pid, tid), process)?;
-        self.write_name("thread_name", (pid, tid), thread)
-    }
-
-    /// Returns the ids of a process, and writes its name before its first event.
-    fn process_ids(&mut self, tables: &ActivityTables, process: Option<ProcessIndex>) -> Result<Ids> {
-        let Some((index, process)) = process.and_then(|index| Some((index, tables.lives.process(index)?)))
-        else {
-            self.name_single(NO_PROCESS_PID, 0, "(no process)", "events")?;
-            return Ok((NO_PROCESS_PID, 0));
-        };
-        let pid = ActivityTables::output_id(process.machine, process.pid);
-        if self.named_processes.insert(index) {
-            if let Some(name) = &process.name {
-                self.write_name("process_name", (pid, pid), name)?;
-            }
-            if let Some(command_line) = &process.command_line {
-                self.begin("M", "process_labels", "", (pid, pid), 0);
-                self.buffer.extend_from_slice(b",\"args\":{\"labels\":");
-                push_text(command_line, &mut self.buffer);
-                self.buffer.push(b'}');
-                self.end()?;
-            }
-        }
-        Ok((pid, pid))
-    }
-
-    /// Returns the ids of a thread, and writes the names of process and thread before its first event.
-    fn thread_ids(&mut self, tables: &ActivityTables, thread: Option<ThreadIndex>) -> Result<Ids> {
-        let known = thread.and_then(|index| Some((index, tables.lives.thread(index)?)));
-        let Some((index, thread)) = known else { return self.process_ids(tables, None) };
-        let (pid, _) = self.process_ids(tables, thread.process)?;
-        let ids = (pid, ActivityTables::output_id(thread.machine, thread.tid));
-        if let Some(name) = thread.name.as_ref().filter(|_| self.named_threads.insert(index)) {
-            self.write_name("thread_name", ids, name)?;
-        }
-        Ok(ids)
     }
 
     fn add_life(
@@ -470,7 +339,7 @@ impl<'o> ChromeWriter<'o> {
 
     /// Writes the threads that still run, the stack frames and the end of the file.
     fn finish(&mut self, tables: &ActivityTables, end_ns: i64) -> Result<()> {
-        for run in self.runs.finish(end_ns) {
+        for run in self.runs.finish(tables, end_ns) {
             self.add_run(tables, run)?;
         }
         self.buffer.extend_from_slice(b"\n],\"stackFrames\":{");

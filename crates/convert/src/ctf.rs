@@ -194,8 +194,7 @@ impl TraceWriter {
     /// Encodes what all events have besides their fields; [`tsdl`] describes it.
     fn encode_context(&mut self, event: &DescribedEvent<'_>) {
         let record = &event.record;
-        let header_ids = (record.process_id(), record.thread_id());
-        let (pid, tid) = event.actor.map_or(header_ids, |actor| (actor.pid, actor.tid));
+        let (pid, tid) = event.concerned_ids();
         let descriptor = record.descriptor();
         let provider = self.classes.provider_number(record.provider());
         let out = &mut self.bytes;

@@ -125,7 +125,7 @@ struct ProfileBuilder {
     counters: HashMap<(Option<ProcessIndex>, Arc<str>), CounterState>,
     runs: ThreadRuns,
     cpu_times: HashMap<ThreadIndex, CpuTime>,
-    has_switches: bool,
+    has_selected_runs: bool,
     interval_ns: Option<u64>,
     samples: usize,
     markers: usize,
@@ -154,7 +154,7 @@ impl ProfileBuilder {
             counters: HashMap::new(),
             runs: ThreadRuns::default(),
             cpu_times: HashMap::new(),
-            has_switches: false,
+            has_selected_runs: false,
             interval_ns: None,
             samples: 0,
             markers: 0,
@@ -183,6 +183,9 @@ impl ProfileBuilder {
         if let Some(Run { thread, from_ns, to_ns, .. }) = self.runs.add(tables, event) {
             self.cpu_times.entry(thread).or_default().add_span(from_ns, to_ns);
         }
+        if let Activity::Switch(switch) = &event.activity {
+            self.has_selected_runs |= switch.selects_new;
+        }
         if !event.is_selected {
             return;
         }
@@ -191,9 +194,9 @@ impl ProfileBuilder {
             | Activity::ProcessEnd(_)
             | Activity::ThreadStart(_)
             | Activity::ThreadEnd(_)
+            | Activity::Switch(_)
             | Activity::Wake { .. }
             | Activity::SliceBegin(_) => {}
-            Activity::Switch(_) => self.has_switches = true,
             Activity::Sample(sample) => self.add_sample(tables, event, sample),
             Activity::SliceEnd { slice, stop } => {
                 let timing = MarkerTiming::Interval(timestamp(slice.begin_ns), timestamp(at));
@@ -259,7 +262,7 @@ impl ProfileBuilder {
         let thread = self.find_thread(tables, sample.thread);
         let stack = self.find_stack(thread, &event.stack);
         let interval_ns = sample.interval_ns.unwrap_or(DEFAULT_INTERVAL_NS);
-        let ran_ns = match sample.thread.filter(|_| self.has_switches) {
+        let ran_ns = match sample.thread.filter(|_| self.has_selected_runs) {
             Some(index) => {
                 let cpu_time = self.cpu_times.entry(index).or_default();
                 // The thread runs now: its run so far counts too.

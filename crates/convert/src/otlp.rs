@@ -85,7 +85,7 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
 
 /// Returns the process that an event belongs to.
 pub(crate) fn resource_of(event: &DescribedEvent<'_>) -> ResourceKey {
-    let pid = event.actor.map_or(event.record.process_id(), |actor| actor.pid);
+    let (pid, _) = event.concerned_ids();
     (event.file, pid, event.process.unwrap_or_default().to_owned())
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn provider_of(event: &DescribedEvent<'_>) -> String {
 /// Adds the facts of the header of an event.
 pub(crate) fn add_header(event: &DescribedEvent<'_>, attributes: &mut Attributes) {
     let (record, descriptor) = (&event.record, event.record.descriptor());
-    let tid = event.actor.map_or(record.thread_id(), |actor| actor.tid);
+    let (_, tid) = event.concerned_ids();
     if tid != NO_ID {
         attributes.add_integer("thread.id", tid.into());
     }

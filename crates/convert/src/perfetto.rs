@@ -43,6 +43,9 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
     let mut writer = PerfettoWriter::new(out);
     let needed = NeededActivity { events: true, event_stacks: true };
     let summary = read_activity(input, needed, |tables, activity| writer.add(tables, activity))?;
+    if summary.end_ns >= summary.tables.from_ns {
+        writer.write_first_switches(&summary.tables)?;
+    }
     writer.write_bundles()?;
     writer.flush()?;
     let mut notes = summary.notes;
@@ -66,6 +69,13 @@ impl PerfettoWriter<'_> {
         let ActivityEvent { time_ns, machine, cpu, is_selected, stack, activity } = activity_event;
         let at = start_ns.saturating_add(u64::try_from(*time_ns).unwrap_or(0));
         let cpu = tables.output_cpu(*machine, *cpu);
+        if *time_ns < tables.from_ns {
+            if let Activity::Switch(switch) = activity {
+                self.first_switches.insert(cpu, *switch);
+            }
+            return Ok(());
+        }
+        self.write_first_switches(tables)?;
         if !is_selected && !matches!(activity, Activity::Switch(_)) {
             return Ok(());
         }

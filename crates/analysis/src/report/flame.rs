@@ -116,9 +116,7 @@ impl FlameGraph {
                 self.schedulers.entry(event.file).or_default().record_wake(event.time_ns, thread)
             }
             Occurrence::Sample { is_idle: true, weight, thread, .. } if is_inside && !self.includes_idle => {
-                if !self.thread_selection.is_limited() || self.is_selected(facts, joined, thread) {
-                    self.idle_weight += weight;
-                }
+                self.add_idle_sample(facts, joined, thread, weight);
             }
             Occurrence::Sample { thread, address, weight, .. } if is_inside => {
                 let thread = self.paths.find_thread(facts, event, stack, thread);
@@ -131,6 +129,13 @@ impl FlameGraph {
                 self.add_stack(facts, joined, EventThread { process, pid, tid }, None, 1);
             }
             _ => {}
+        }
+    }
+
+    /// Counts a sample of an idle processor, unless a selection leaves out its thread.
+    fn add_idle_sample(&mut self, facts: &TraceFacts, joined: &Joined<ReportEvent>, tid: u32, weight: u64) {
+        if !self.thread_selection.is_limited() || self.is_selected(facts, joined, tid) {
+            self.idle_weight += weight;
         }
     }
 

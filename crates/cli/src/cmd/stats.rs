@@ -215,7 +215,7 @@ impl TraceStats {
             add_one(self.rows.entry(RowKey::Event(guid, name, id, descriptor.version)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Process) {
-            let pid = event.actor.map_or(record.process_id(), |actor| actor.pid);
+            let (pid, _) = event.concerned_ids();
             // After exec, a process has the name of the new program instead of the name of its
             // parent.
             if let Some(name) = event.process {

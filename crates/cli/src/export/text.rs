@@ -134,8 +134,7 @@ impl TextSink {
     fn write_writer(&mut self, event: &DescribedEvent<'_>, out: &mut Vec<u8>) {
         let (record, process) = (&event.record, event.process.map(str::as_bytes));
         let cpu = record.cpu();
-        let (pid, tid) =
-            event.actor.map_or((record.process_id(), record.thread_id()), |actor| (actor.pid, actor.tid));
+        let (pid, tid) = event.concerned_ids();
         let slot = (usize::from(cpu).wrapping_mul(31) ^ tid as usize) % WRITER_SLOTS;
         let Some(recent) = self.recent_writers.get_mut(slot) else { return };
         let is_same = |recent: &&WriterText| {

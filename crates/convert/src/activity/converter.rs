@@ -7,6 +7,8 @@
 //!
 //! There are two steps, because a decoded event borrows the tables that attribution needs.
 
+mod system_call;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -25,11 +27,12 @@ use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::{event_name, hook};
 use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 
+use self::system_call::SystemCall;
 use super::counters::{counter_values, is_counter_event};
 use super::event::{Activity, EventDetail, Sample, Switch};
-use super::fields::{FieldValue, Fields, read_fields};
+use super::fields::{Fields, read_fields};
 use super::lives::{MachineTime, ThreadIndex};
-use super::slices::{SliceBuilder, slice_event, system_call_event};
+use super::slices::{SliceBuilder, slice_event};
 use super::survey::TraceContext;
 use super::{ActivityTables, MissingCounts, NeededActivity};
 
@@ -80,13 +83,6 @@ pub(super) enum Prepared {
         is_counter: bool,
     },
     Nothing,
-}
-
-/// The start of a system call with its address, or the end with its result.
-#[derive(Clone, Copy)]
-enum SystemCall {
-    Start(u64),
-    End(u32),
 }
 
 /// Converts records to activities.
@@ -418,75 +414,9 @@ impl Converter {
         let (provider, name) = (Arc::clone(&stop.provider), Arc::clone(&stop.name));
         EventDetail { provider, name, fields, ..EventDetail::default() }
     }
-
-    /// Begins or ends the slice of a system call.
-    fn convert_system_call(
-        &mut self,
-        ids: (u32, u32),
-        call: SystemCall,
-        source: Source<'_, '_>,
-        context: &mut TraceContext,
-        tables: &mut ActivityTables,
-        out: &mut Vec<Converted>,
-    ) {
-        let (pid, tid) = ids;
-        let known_pid = Some(pid).filter(|pid| *pid != NO_ID);
-        let thread = tables.lives.find_or_add_thread(source.at(), tid, known_pid);
-        let mut add = |activity| {
-            out.push(Converted { activity, address: None, pid, may_have_stack: false });
-        };
-        let (machine, provider) = (source.machine, source.record.provider());
-        // A call that did not return, such as the end of a thread, ends with the next one.
-        let stop = system_call_event(machine, tid, provider, false);
-        let mut ended = if thread.is_some() { self.slices.end(&stop) } else { Vec::new() };
-        let field = |name: &str, value| vec![(Arc::from(name), value)];
-        if let Some(slice) = ended.pop() {
-            for inner in ended {
-                add(Activity::SliceEnd { slice: inner, stop: None });
-            }
-            let stop = match call {
-                SystemCall::Start(_) => None,
-                SystemCall::End(status) => {
-                    let fields = Fields::from_values(field("Status", FieldValue::Unsigned(status.into())));
-                    Some(Arc::new(EventDetail { fields, ..(*slice.detail).clone() }))
-                }
-            };
-            add(Activity::SliceEnd { slice, stop });
-            if matches!(call, SystemCall::End(_)) {
-                return;
-            }
-        }
-        let (name, values) = match call {
-            SystemCall::Start(address) => {
-                let function = context.code.symbols.resolve(pid, address, source.record.time());
-                let name = function.first().and_then(|function| function.function.clone());
-                let values = field("Address", FieldValue::Text(format!("{address:#x}").into()));
-                (name.unwrap_or_else(|| self.intern("system call".to_owned())), values)
-            }
-            SystemCall::End(status) => {
-                let values = field("Status", FieldValue::Unsigned(status.into()));
-                (self.intern("end of system call".to_owned()), values)
-            }
-        };
-        let detail = Arc::new(EventDetail {
-            provider: self.intern("System calls".to_owned()),
-            name: Arc::clone(&name),
-            fields: Fields::from_values(values),
-            ..EventDetail::default()
-        });
-        let start = system_call_event(machine, tid, provider, true);
-        let is_start = thread.is_some() && matches!(call, SystemCall::Start(_));
-        let slice =
-            is_start.then(|| self.slices.begin(&start, source.time_ns, thread, name, &detail)).flatten();
-        // A call of an unknown thread, or one that does not begin or end in the trace, is no slice.
-        add(match slice {
-            Some(slice) => Activity::SliceBegin(slice),
-            None => Activity::Instant { thread, detail },
-        });
-    }
 }
 
-/// Returns whether a record tells which threads run or can run. All of these are read, whatever the
+/// Returns whether a record says which threads run or can run. All of these are read, whatever the
 /// filters select.
 pub(super) fn is_scheduling(record: &Record<'_>) -> bool {
     matches!(record.hook(), Some(hook::CONTEXT_SWITCH | hook::READY_THREAD | hook::THREAD_END))

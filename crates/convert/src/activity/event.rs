@@ -18,8 +18,8 @@ pub struct ActivityEvent {
     pub machine: u16,
     /// Number of the processor.
     pub cpu: u16,
-    /// Whether the filters select the event. Switches, wakes and ends of threads come even if they do
-    /// not, because only those who follow all of them know what the selected threads do.
+    /// Whether the filters select the event. Switches, wakes and ends of threads are delivered even if
+    /// they do not, also those before the time span: what the selected threads do follows from them.
     pub is_selected: bool,
     /// The call stack, innermost frame first; empty if the trace contains none.
     pub stack: Vec<StackFrame>,
@@ -55,8 +55,8 @@ pub enum Activity {
     SliceEnd {
         /// The activity.
         slice: Slice,
-        /// The event that ended it, without what the start event has too; `None` if it did not end before the end of the traces, or if it
-        /// ended with the activity around it.
+        /// The event that ended it, without what the start event has too; `None` if it did not end before
+        /// the end of the traces, or if it ended with the activity around it.
         stop: Option<Arc<EventDetail>>,
     },
     /// Another event.
@@ -98,7 +98,8 @@ pub struct Switch {
     pub new: Option<ThreadIndex>,
     /// Priority of the thread that runs next.
     pub new_priority: i8,
-    /// Whether the filters select the run that begins.
+    /// Whether the filters select the run that begins. A run that begins before the time span is
+    /// selected as if it began with it.
     pub selects_new: bool,
     /// The thread that stops running.
     pub old: Option<ThreadIndex>,

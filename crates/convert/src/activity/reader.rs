@@ -5,9 +5,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use traceweir_analysis::event::{DescribedEvent, EventContext, ReadFlow, describe_record, describes_file};
 use traceweir_analysis::filter::EventFilter;
-use traceweir_analysis::grep::Grep;
+use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::traces::{ReadSummary, TraceSet, read_records};
-use traceweir_decode::format::Style;
 use traceweir_decode::stack::{Joined, Joiner, Stack, StackClaim};
 use traceweir_format::header::NO_ID;
 use traceweir_format::kernel::hook;
@@ -19,7 +18,7 @@ use super::event::{Activity, ActivityEvent, Loss, Switch};
 use super::lives::ThreadIndex;
 use super::slices::SliceBuilder;
 use super::stacks::CodeContext;
-use super::survey::{Survey, TraceContext, time_of};
+use super::survey::{Survey, TraceContext, ns_between, time_of};
 use super::{ActivityTables, MissingCounts, NeededActivity};
 
 /// An event that waits for its stack.
@@ -70,23 +69,24 @@ pub(super) fn read_events(
     }
     let mut losses = pending_losses(&contexts, inputs.iter().map(|input| input.trace.clock()), &tables);
     let mut converter = Converter::new(SliceBuilder::new(tasks), needed);
-    let mut grep = Grep::new(filter, Style::default());
+    let names_filter = filter.without_ids();
+    let mut selection = EventSelection::new(&names_filter);
     let mut converted: Vec<Converted> = Vec::new();
-    let limit_ns =
-        filter.time_span().1.map_or(i64::MAX, |to| to.0.saturating_sub(start.0).saturating_mul(100));
+    let (from, to) = filter.time_span();
+    let limit_ns = to.map_or(i64::MAX, |to| ns_between(start, to));
     // The time of the last record, and that of the last one that became an event.
     let (mut now_ns, mut last_ns) = (0_i64, 0_i64);
     let mut events = 0_u64;
     let reading = read_records(inputs, loading.as_ref(), &**observer, |file, clock, record| {
         let Some(context) = contexts.get_mut(file) else { return Ok(ReadFlow::Continue) };
-        if filter.head.is_some_and(|head| events >= head) {
-            return Ok(ReadFlow::Stop);
-        }
         let wall_time = clock.file_time(record.time());
         now_ns = time_of(record, clock, context.offset_ns).max(now_ns);
         let is_inside = filter.accepts_time(wall_time);
-        let accepts_header = is_inside && filter.accepts_header(record, wall_time);
-        let is_followed = is_inside && is_scheduling(record);
+        // A run or a wait may begin before the time span. It is selected as if it began with the span.
+        let shown_time = from.map_or(wall_time, |from| wall_time.max(from));
+        let is_followed = is_scheduling(record) && filter.accepts_time(shown_time);
+        let accepts_header = (is_inside || is_followed) && filter.accepts_header(record, shown_time);
+        let mut flow = ReadFlow::Continue;
         let mut source = Source {
             file,
             record,
@@ -99,7 +99,7 @@ pub(super) fn read_events(
         let claim = StackClaim::from_record(record, file, wall_time.0);
         while let Some(PendingLoss { time_ns, machine, loss }) = losses.pop_if(|loss| loss.time_ns <= now_ns)
         {
-            if time_ns > limit_ns {
+            if !(tables.from_ns..=limit_ns).contains(&time_ns) {
                 continue;
             }
             let mut pending = new_pending(&source, Activity::Loss(loss));
@@ -113,12 +113,11 @@ pub(super) fn read_events(
             let (images, symbols, stacks) = (None, None, &context.stacks);
             let event_context = EventContext { file, clock, time: wall_time, start, images, symbols, stacks };
             let event = describe_record(record, event_context, decoder, &mut context.actors);
-            source.accepts_names = accepts_header && filter.accepts_names(&event) && !describes_file(record);
+            source.accepts_names = accepts_header && !describes_file(record) && selection.accepts(&event);
             let is_switch = record.hook() == Some(hook::CONTEXT_SWITCH);
-            source.is_selected = source.accepts_names
-                && (is_switch || accepts_actor(&event, &source, &tables))
-                && grep.accepts(&event);
-            if source.is_selected || is_followed {
+            source.is_selected =
+                source.accepts_names && (is_switch || accepts_actor(&event, &source, &tables));
+            if source.is_selected || (is_followed && event.schema_match.is_ok()) {
                 last_ns = now_ns;
                 let prepared = converter.prepare(&event);
                 converter.convert(prepared, source, context, &mut tables, &mut converted);
@@ -126,8 +125,10 @@ pub(super) fn read_events(
                     // A switch is an event of both threads.
                     source.is_selected &= switch.selects_new || switch.selects_old;
                 }
+                source.is_selected &= is_inside;
                 if source.is_selected {
                     events = events.saturating_add(1);
+                    flow = selection.count_record(record);
                 } else {
                     converted.retain(|converted| is_scheduling_activity(&converted.activity));
                 }
@@ -149,7 +150,7 @@ pub(super) fn read_events(
         while let Some(joined) = joiner.next_ready() {
             deliver(joined, &mut contexts, &mut tables, on_event)?;
         }
-        Ok(ReadFlow::Continue)
+        Ok(flow)
     })?;
     joiner.end();
     while let Some(joined) = joiner.next_ready() {

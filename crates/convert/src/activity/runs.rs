@@ -9,7 +9,7 @@ use super::ActivityTables;
 use super::event::{Activity, ActivityEvent, Switch};
 use super::lives::ThreadIndex;
 
-/// A time span in which a thread ran.
+/// A time span in which a thread ran, cut at the start of the time span that the filters select.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) thread: ThreadIndex,
@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) from_ns: i64,
     pub(crate) to_ns: i64,
     pub(crate) end: RunEnd,
-    /// The wake that made the thread ready, if the traces contain it.
+    /// The wake that made the thread ready, if the traces contain it and the run is not cut.
     pub(crate) wake: Option<Wake>,
 }
 
@@ -89,7 +89,7 @@ impl ThreadRuns {
         let run = span.and_then(|span| {
             let is_switched = span.thread == old && span.to == time_ns;
             let end = if is_switched { RunEnd::Switch { state, reason } } else { RunEnd::ThreadEnd };
-            self.new_run((machine, cpu), span, end)
+            self.new_run(tables, (machine, cpu), span, end)
         });
         let is_selected = self.selected.remove(&(machine, cpu));
         if switch.selects_new {
@@ -115,27 +115,37 @@ impl ThreadRuns {
         thread: ThreadIndex,
     ) -> Option<i64> {
         let scheduler = self.schedulers.get(&event.machine)?;
-        scheduler.running_since(event.cpu, scheduler_id(tables, Some(thread)))
+        let since_ns = scheduler.running_since(event.cpu, scheduler_id(tables, Some(thread)))?;
+        Some(since_ns.max(tables.from_ns))
     }
 
     /// Ends the threads that still run, in the order of the processors. Returns the selected runs.
-    pub(crate) fn finish(&mut self, end_ns: i64) -> Vec<Run> {
+    pub(crate) fn finish(&mut self, tables: &ActivityTables, end_ns: i64) -> Vec<Run> {
         let mut runs = Vec::new();
         for (machine, mut scheduler) in std::mem::take(&mut self.schedulers) {
             for (cpu, span) in scheduler.take_running(end_ns) {
                 let end = if span.to < end_ns { RunEnd::ThreadEnd } else { RunEnd::TraceEnd };
-                let run = self.new_run((machine, cpu), span, end);
+                let run = self.new_run(tables, (machine, cpu), span, end);
                 runs.extend(run.filter(|_| self.selected.contains(&(machine, cpu))));
             }
         }
         runs
     }
 
-    /// Returns the run of a span; `None` for the idle thread.
-    fn new_run(&mut self, (machine, cpu): (u16, u16), span: RunSpan, end: RunEnd) -> Option<Run> {
+    /// Returns the run of a span; `None` for the idle thread, and for a run that ends before the time
+    /// span of the filters.
+    fn new_run(
+        &mut self,
+        tables: &ActivityTables,
+        (machine, cpu): (u16, u16),
+        span: RunSpan,
+        end: RunEnd,
+    ) -> Option<Run> {
         let thread = ThreadIndex(span.thread.checked_sub(1)?);
-        let wake = self.running_wakes.remove(&thread);
-        Some(Run { thread, machine, cpu, from_ns: span.from, to_ns: span.to, end, wake })
+        let wake = self.running_wakes.remove(&thread).filter(|_| span.from >= tables.from_ns);
+        let (from_ns, to_ns) = (span.from.max(tables.from_ns), span.to);
+        let is_shown = span.from >= tables.from_ns || to_ns > from_ns;
+        is_shown.then_some(Run { thread, machine, cpu, from_ns, to_ns, end, wake })
     }
 }
 

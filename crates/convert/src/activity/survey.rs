@@ -61,6 +61,11 @@ pub(super) fn time_of(record: &Record<'_>, clock: &Clock, offset_ns: i64) -> i64
     offset_ns.saturating_add(clock.nanos_since_start(record.time())).max(0)
 }
 
+/// Returns nanoseconds from one time to another.
+pub(super) const fn ns_between(from: FileTime, to: FileTime) -> i64 {
+    to.0.saturating_sub(from.0).saturating_mul(100)
+}
+
 /// Reads traces once.
 pub(super) fn survey_traces(input: &ConvertInput, traces: &mut TraceSet) -> Result<Survey> {
     let start = traces.start();
@@ -82,7 +87,7 @@ pub(super) fn survey_traces(input: &ConvertInput, traces: &mut TraceSet) -> Resu
             stacks: definitions.with_shared_limit(),
             code: TraceCode { symbols, images },
             machine: *machine,
-            offset_ns: clock.start.0.saturating_sub(start.0).saturating_mul(100),
+            offset_ns: ns_between(start, clock.start),
             counter_hz: u64::try_from(header.perf_freq).unwrap_or(0),
             interval_ns: None,
             losses: trace.trace.last_losses(),
@@ -119,6 +124,7 @@ pub(super) fn survey_traces(input: &ConvertInput, traces: &mut TraceSet) -> Resu
         traces: facts,
         start,
         boot_to_start_ns: boot_to_start,
+        from_ns: 0,
         first_cpus,
     };
     let has_stack_events = surveyor.has_stack_events;

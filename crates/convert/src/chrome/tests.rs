@@ -1,5 +1,7 @@
 //! Reads the written JSON.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use traceweir_analysis::filter::FilterCriteria;
 use traceweir_analysis::text::Moment;
@@ -179,6 +181,24 @@ fn filters_select_whole_runs_of_threads() {
     input.criteria.to = to;
     let json = convert_to_json(&input);
     assert_eq!(events(&json, "X")[0]["dur"].as_f64(), Some(10.0));
+}
+
+#[test]
+fn runs_that_began_before_the_time_span_begin_with_it() {
+    let trace = write_turns();
+    let mut input = trace.input();
+    for (from, first) in [(200, (71, 20.0, 5.0)), (270, (81, 27.0, 3.0)), (300, (71, 30.0, 10.0))] {
+        input.criteria.from = Some(Moment::Offset(from));
+        let json = convert_to_json(&input);
+        let run = &events(&json, "X")[0];
+        let numbers = ["ts", "dur"].map(|key| run[key].as_f64().unwrap());
+        assert_eq!((run["args"]["tid"].as_u64().unwrap(), numbers[0], numbers[1]), first);
+    }
+    // The filters select a run that began before the time span as they do others.
+    input.criteria.from = Some(Moment::Offset(200));
+    input.criteria.pids = vec![80];
+    let json = convert_to_json(&input);
+    assert_eq!(events(&json, "X")[0]["ts"].as_f64(), Some(25.0));
 }
 
 #[test]

@@ -81,6 +81,17 @@ impl PerfettoWriter<'_> {
         })
     }
 
+    /// Writes which threads run when the time span of the filters begins. The threads that ran before
+    /// them may have run elsewhere since then, so they are not named.
+    pub(super) fn write_first_switches(&mut self, tables: &ActivityTables) -> Result<()> {
+        let Some(start_ns) = self.start_ns else { return Ok(()) };
+        let at = start_ns.saturating_add(u64::try_from(tables.from_ns).unwrap_or(0));
+        while let Some((cpu, switch)) = self.first_switches.pop_first() {
+            self.add_switch(tables, at, cpu, &Switch { selects_old: false, ..switch })?;
+        }
+        Ok(())
+    }
+
     pub(super) fn add_wake(
         &mut self,
         tables: &ActivityTables,

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use traceweir_analysis::text::Moment;
+
 use super::fields::{annotation, clock, descriptor, ftrace, packet, perf_sample, sched};
 use super::scheduling::{OTHER_TID, UNKNOWN_TID};
 use super::writer::SEQUENCE;
@@ -234,21 +236,42 @@ fn switch_to_an_unknown_thread_is_not_idle_time() {
     assert_eq!(number(switch, sched::PREV_STATE), Some(sched::STATE_INTERRUPTIBLE));
 }
 
-#[test]
-fn other_threads_have_no_names_in_a_filtered_trace() {
-    let trace = write_turns();
-    let mut input = trace.input();
-    input.criteria.pids = vec![70];
-    let (bytes, _) = convert_to_bytes(&input);
+/// Returns the time and the thread ids of each switch, in the order of the output.
+fn read_switches(input: &ConvertInput) -> Vec<(u64, [u64; 2])> {
+    let (bytes, _) = convert_to_bytes(input);
     let bundles: Vec<&[u8]> = messages(&bytes, packet::PACKET)
         .into_iter()
         .flat_map(|p| messages(p, packet::FTRACE_EVENTS))
         .collect();
     let switches = bundles.iter().flat_map(|bundle| messages(bundle, ftrace::EVENT));
-    let switches = switches.flat_map(|event| messages(event, ftrace::SCHED_SWITCH));
-    let tids: Vec<[u64; 2]> = switches
-        .map(|switch| [sched::PREV_PID, sched::NEXT_PID].map(|field| number(switch, field).unwrap()))
-        .collect();
+    let read = |event: &[u8]| {
+        let switch = *messages(event, ftrace::SCHED_SWITCH).first()?;
+        let tids = [sched::PREV_PID, sched::NEXT_PID].map(|field| number(switch, field).unwrap());
+        Some((number(event, ftrace::TIMESTAMP).unwrap(), tids))
+    };
+    switches.filter_map(read).collect()
+}
+
+#[test]
+fn other_threads_have_no_names_in_a_filtered_trace() {
+    let trace = write_turns();
+    let mut input = trace.input();
+    input.criteria.pids = vec![70];
     let other = u64::from(OTHER_TID);
+    let tids: Vec<[u64; 2]> = read_switches(&input).into_iter().map(|(_, tids)| tids).collect();
     assert_eq!(tids, [[other, 71], [71, other], [other, 71], [71, other]]);
+}
+
+#[test]
+fn threads_that_ran_before_the_time_span_run_from_its_start() {
+    let trace = write_turns();
+    let mut input = trace.input();
+    let whole = read_switches(&input);
+    let start = whole[0].0 - 10_000;
+    input.criteria.from = Some(Moment::Offset(270));
+    let cut = read_switches(&input);
+    assert_eq!(cut, [(start + 27_000, [OTHER_TID.into(), 81]), whole[2], whole[3]]);
+    // No event follows.
+    input.criteria.from = Some(Moment::Offset(500));
+    assert!(read_switches(&input).is_empty());
 }

@@ -9,7 +9,7 @@ use traceweir_analysis::text::format_count;
 use super::fields::{defaults, packet};
 use super::interning::Interning;
 use super::tracks::{TrackUuid, Tracks};
-use crate::activity::{ActivityTables, SliceId, StackFrame};
+use crate::activity::{ActivityTables, SliceId, StackFrame, Switch};
 use crate::protobuf::Message;
 
 /// The sequence of all packets.
@@ -40,6 +40,8 @@ pub(super) struct PerfettoWriter<'o> {
     /// Sums of the counters of transfers.
     pub(super) totals: BTreeMap<String, u64>,
     pub(super) idle_samples: u64,
+    /// The last switch on each processor before the time span of the filters.
+    pub(super) first_switches: BTreeMap<u32, Switch>,
     /// The last switch on each processor: whether the filters select the run that it begins.
     pub(super) selected_runs: BTreeMap<u32, bool>,
 }
@@ -62,6 +64,7 @@ impl<'o> PerfettoWriter<'o> {
             bundle_bytes: 0,
             totals: BTreeMap::new(),
             idle_samples: 0,
+            first_switches: BTreeMap::new(),
             selected_runs: BTreeMap::new(),
         }
     }

@@ -3,8 +3,10 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
+use traceweir_analysis::text::Moment;
 use traceweir_format::kernel::hook;
 
+use super::tables::MAX_TEXTS;
 use super::*;
 use crate::activity::test_input::kernel_trace::Switch as TestSwitch;
 use crate::activity::test_input::{FIXTURES, TestTrace, fixture, input, write_turns};
@@ -124,9 +126,18 @@ fn waits_belong_to_the_stack_where_they_began() {
 
 #[test]
 fn all_fixtures_become_readable_profiles() {
+    let mut empty = 0;
     for name in FIXTURES {
-        convert_to_profile(&input(&[fixture(name)]));
+        let input = input(&[fixture(name)]);
+        match convert(&input, &mut Vec::new()) {
+            Ok(_) => assert!(!convert_to_profile(&input).samples.is_empty(), "{name}"),
+            Err(error) => {
+                assert!(error.to_string().contains("no samples"), "{name}: {error}");
+                empty += 1;
+            }
+        }
     }
+    assert!(empty < FIXTURES.len());
     let profile = convert_to_profile(&TestTrace::generate(1 << 20).input());
     assert!(profile.samples.iter().map(|sample| sample.values[0]).sum::<u64>() > 100);
     assert!(profile.samples.iter().any(|sample| sample.functions.len() > 2));
@@ -159,6 +170,7 @@ fn own_texts_and_the_other_location_are_those_of_no_trace() {
     let mut out = Vec::new();
     let needed = NeededActivity { events: false, event_stacks: false };
     let summary = read_activity(&input(&[fixture("kernel")]), needed, |_, _| Ok(())).unwrap();
+    profile.has_samples = true;
     profile.write(&summary.tables, 0, &mut out).unwrap();
     let mut bytes = Vec::new();
     GzDecoder::new(&out[..]).read_to_end(&mut bytes).unwrap();
@@ -194,6 +206,20 @@ fn filters_select_whole_waits_of_threads() {
 }
 
 #[test]
+fn waits_are_cut_at_the_start_of_the_time_span() {
+    let trace = write_turns();
+    let mut input = trace.input();
+    input.criteria.from = Some(Moment::Offset(270));
+    let profile = convert_to_profile(&input);
+    let mut waits: Vec<u64> = profile.samples.iter().map(|sample| sample.values[0]).collect();
+    waits.sort_unstable();
+    assert_eq!(waits, [3000, 10_000]);
+    input.criteria.from = Some(Moment::Offset(500));
+    let error = convert(&input, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().starts_with("no samples and no waits"), "{error}");
+}
+
+#[test]
 fn end_of_a_thread_is_no_missing_switch() {
     let trace = TestTrace::write(0, |writer| {
         writer.put_process(70, "app.exe", "").unwrap();
@@ -206,6 +232,7 @@ fn end_of_a_thread_is_no_missing_switch() {
         // The switch away from the thread that ended is missing.
         writer.put_switch(1, 300, switch(81, 0)).unwrap();
         writer.put_switch(1, 400, switch(0, 81)).unwrap();
+        writer.put_switch(1, 500, switch(81, 0)).unwrap();
     });
     let conversion = convert(&trace.input(), &mut Vec::new()).unwrap();
     assert!(conversion.notes.iter().all(|note| !note.contains("missing")), "{:?}", conversion.notes);
