@@ -53,7 +53,7 @@ pub struct ConvertInput {
 /// The result of a conversion.
 #[derive(Debug, Default)]
 pub struct Conversion {
-    /// Number of events read that met the criteria.
+    /// Number of events read that met the criteria, without those that describe the file.
     pub events: u64,
     /// Number of items written; [`written_noun`](Self::written_noun) says what an item is.
     pub written: u64,

@@ -51,8 +51,6 @@ pub(super) struct Source<'r, 'b> {
     pub(super) machine: u16,
     pub(super) time_ns: i64,
     pub(super) filter: &'r EventFilter,
-    /// Whether the filters accept provider, name and header of the event.
-    pub(super) accepts_names: bool,
     /// Whether the filters select the event. The threads of a switch are checked later.
     pub(super) is_selected: bool,
 }
@@ -275,7 +273,7 @@ impl Converter {
                     source.filter.accepts_ids(process.map_or(NO_ID, |process| process.pid), tid)
                 };
                 let selects_new = source.is_selected && is_accepted(new, new_tid);
-                let selects_old = source.accepts_names && is_accepted(old, old_tid);
+                let selects_old = source.is_selected && is_accepted(old, old_tid);
                 let stack_thread = None;
                 let switch = Switch {
                     new,

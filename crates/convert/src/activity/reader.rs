@@ -87,15 +87,8 @@ pub(super) fn read_events(
         let is_followed = is_scheduling(record) && filter.accepts_time(shown_time);
         let accepts_header = (is_inside || is_followed) && filter.accepts_header(record, shown_time);
         let mut flow = ReadFlow::Continue;
-        let mut source = Source {
-            file,
-            record,
-            machine: context.machine,
-            time_ns: now_ns,
-            filter,
-            accepts_names: false,
-            is_selected: true,
-        };
+        let mut source =
+            Source { file, record, machine: context.machine, time_ns: now_ns, filter, is_selected: true };
         let claim = StackClaim::from_record(record, file, wall_time.0);
         while let Some(PendingLoss { time_ns, machine, loss }) = losses.pop_if(|loss| loss.time_ns <= now_ns)
         {
@@ -113,10 +106,11 @@ pub(super) fn read_events(
             let (images, symbols, stacks) = (None, None, &context.stacks);
             let event_context = EventContext { file, clock, time: wall_time, start, images, symbols, stacks };
             let event = describe_record(record, event_context, decoder, &mut context.actors);
-            source.accepts_names = accepts_header && !describes_file(record) && selection.accepts(&event);
             let is_switch = record.hook() == Some(hook::CONTEXT_SWITCH);
-            source.is_selected =
-                source.accepts_names && (is_switch || accepts_actor(&event, &source, &tables));
+            source.is_selected = accepts_header
+                && !describes_file(record)
+                && selection.accepts(&event)
+                && (is_switch || accepts_actor(&event, &source, &tables));
             if source.is_selected || (is_followed && event.schema_match.is_ok()) {
                 last_ns = now_ns;
                 let prepared = converter.prepare(&event);
