@@ -245,13 +245,17 @@ def pair_events(events):
                 open_of_owner[owner].remove(start)
                 pairs.append((*start[:2], parse_time(event["time"]), start[2]))
             continue
+        kind = event["id"], event["version"]
+        # Some providers write two events at a start.
+        if any(start[-1] != kind for start in open_starts[key]):
+            continue
         if open_of_owner[owner]:
             parent = open_of_owner[owner][-1][1]
         else:
             related = event.get("related")
             parent = hash_activity(related) if activity and related and related != activity else None
         name = name_span(event["event"]) if event["event"] else f"task {event['task']}"
-        start = (name, parse_time(event["time"]), parent, len(open_of_owner[owner]))
+        start = (name, parse_time(event["time"]), parent, len(open_of_owner[owner]), kind)
         open_starts[key].append(start)
         open_of_owner[owner].append(start)
     return pairs
