@@ -7,7 +7,7 @@
 # The parts are ctf, profilers, network, otlp and perf. The comments of convert-PART.sh say what a part
 # needs; a tool that is missing is skipped, or fails if TRACEWEIR_REQUIRE names it or is `all`.
 # TRACEWEIR_SAMPLES names a folder with further traces. convert_common.sh lists the variables that name
-# programs that are built already. All files are below the target folder. The parts take less than five
+# programs that are built already. All files are below the target folder. The parts take less than ten
 # minutes in all; building and installing come on top the first time.
 set -eu
 
