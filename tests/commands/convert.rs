@@ -357,3 +357,18 @@ fn collapsed_stacks_are_those_of_flame() {
     let convert = weir(["convert", arg(&trace), "--to", "speedscope"]);
     assert_eq!((convert.code, convert.stdout), (flame.code, flame.stdout));
 }
+
+#[test]
+fn build_without_tables_says_how_to_get_them() {
+    if cfg!(feature = "table") {
+        return;
+    }
+    let folder = make_folder();
+    for output in ["dataset", "file.parquet"] {
+        let output = folder.path().join(output);
+        let run = weir(["convert", arg(&fixture_path("kernel")), "--to", "parquet", "-o", arg(&output)]);
+        let stderr = run.expect(1).stderr;
+        assert!(stderr.contains("cargo install --path crates/cli --features table"), "{stderr}");
+        assert!(!output.exists(), "{}", output.display());
+    }
+}

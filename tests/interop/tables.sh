@@ -5,9 +5,9 @@
 #   tests/interop/tables.sh
 #
 # Needs python3 with venv, Java 17 or later for Spark, and for the first run the package index. Reads
-# the traces of fixtures/ and, if TRACEWEIR_SAMPLES is set, of that folder. WEIR, WEIR_SQL and
-# CONVERT_TABLES name programs that are built already. All files that this script makes are below the
-# target folder.
+# the traces of fixtures/ and, if TRACEWEIR_SAMPLES is set, of that folder. WEIR (with the feature
+# table) and WEIR_SQL name programs that are built already, and TABLES_PYTHON a Python that has the
+# packages. All files that this script makes are below the target folder.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,25 +29,24 @@ fi
 built=${CARGO_TARGET_DIR:-$root/target}/debug
 built_tables=${CARGO_TARGET_DIR:-$root/tables/target}/debug
 if [ -z "${WEIR:-}" ]; then
-    cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
+    cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir --features table
     WEIR=$built/weir
 fi
-if [ -z "${WEIR_SQL:-}" ] || [ -z "${CONVERT_TABLES:-}" ]; then
-    cargo build --quiet --manifest-path "$root/tables/Cargo.toml" --example convert_tables --bin weir-sql
+if [ -z "${WEIR_SQL:-}" ]; then
+    cargo build --quiet --manifest-path "$root/tables/Cargo.toml" --bin weir-sql
     WEIR_SQL=$built_tables/weir-sql
-    CONVERT_TABLES=$built_tables/examples/convert_tables
 fi
 
-# Three hosts with different numbers of events.
+# Three hosts with different numbers of events and of lost events.
 for host in 1 2 3; do
     mkdir -p "$work/data/written-$host"
     if [ -n "${INTEROP_WRITE:-}" ]; then
-        "$INTEROP_WRITE" "$work/data/written-$host" "${host}000"
+        "$INTEROP_WRITE" "$work/data/written-$host" "${host}000" $((host * 7 - 7))
     else
         cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-format --example interop_write -- \
-            "$work/data/written-$host" "${host}000"
+            "$work/data/written-$host" "${host}000" $((host * 7 - 7))
     fi
 done
 
-export WEIR WEIR_SQL CONVERT_TABLES
+export WEIR WEIR_SQL
 exec "$python" "$here/tables.py" "$root" "$work/data"

@@ -20,7 +20,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDateTime, PyDict, PyList, PyString, PyTzInfo};
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{push_json, push_utf16_text};
-use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
+use traceweir_decode::schema::{Field, FieldKind};
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::Guid;
@@ -91,7 +91,6 @@ struct FieldBuilder<'b, 'py> {
     names: &'b FieldNames,
     kind: &'b EventKind,
     target: Target<'b, 'py>,
-    hides_padding: bool,
     open: Vec<OpenContainer<'py>>,
     /// Number of open arrays and structures that are left out.
     skipped: usize,
@@ -109,7 +108,6 @@ impl<'b, 'py> FieldBuilder<'b, 'py> {
             names: kind.field_names(py)?,
             kind,
             target,
-            hides_padding: kind.prepared.schema.origin == SchemaOrigin::Kernel,
             open: Vec::new(),
             skipped: 0,
             found: None,
@@ -173,7 +171,7 @@ fn set_member<'py>(
 
 impl<'p> Visitor<'p> for FieldBuilder<'_, '_> {
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
-        if self.is_left_out(index) || (self.hides_padding && is_padding(field)) {
+        if self.is_left_out(index) || self.kind.prepared.schema.is_padding(field) {
             return;
         }
         let text_bytes = match value {
@@ -214,11 +212,6 @@ impl<'p> Visitor<'p> for FieldBuilder<'_, '_> {
     fn is_full(&self) -> bool {
         self.found.is_some() || self.error.is_some() || self.bytes > MAX_VALUE_BYTES
     }
-}
-
-/// Returns whether a field is padding, for fields of kernel events.
-fn is_padding(field: &Field) -> bool {
-    matches!(field.kind, FieldKind::Value { output: OutType::NOPRINT, .. })
 }
 
 #[inline]

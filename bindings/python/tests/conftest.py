@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -63,6 +64,17 @@ def schema_options(trace: str) -> dict[str, Any]:
         "narrow": {"manifests": everything},
         "wpp": {"tmf": FIXTURES / "tmf" / "sample.tmf"},
     }.get(trace, {})
+
+
+def damage(content: bytes, numbers: random.Random) -> bytes:
+    """Returns a copy of a file in which bytes are overwritten, and which may be shorter."""
+    damaged = bytearray(content)
+    if numbers.randrange(3) == 0:
+        del damaged[numbers.randrange(len(damaged)) :]
+    for _ in range(numbers.choice([1, 8, 64])):
+        if damaged:
+            damaged[numbers.randrange(len(damaged))] = numbers.choice([0, 1, 0x7F, 0x80, 0xFF])
+    return bytes(damaged)
 
 
 def dump(weir: str, *arguments: str | Path) -> Iterator[dict[str, Any]]:

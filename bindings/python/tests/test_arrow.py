@@ -6,6 +6,7 @@ import gc
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ import polars
 import pyarrow
 import pytest
 import traceweir
-from conftest import FIXTURES, PEAK_KIB, schema_options
+from conftest import FIXTURES, PEAK_KIB, damage, schema_options
 
 TRACES = sorted(path.stem for path in (FIXTURES / "etl").glob("*.etl"))
 
@@ -96,6 +97,12 @@ def test_unusable_arguments_are_explained(options: dict[str, Any], arguments: di
         fixture("kernel", **options).to_arrow(**arguments)
 
 
+@pytest.mark.parametrize("arguments", [{"columns": 7}, {"columns": [7]}, {"columns": "time"}, {"batch_rows": "many"}])
+def test_arguments_of_the_wrong_type_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(arguments))):
+        fixture("kernel").to_arrow(**arguments)
+
+
 def test_functions_are_a_column_with_symbols() -> None:
     assert "functions" in fixture("kernel", symbols=True).to_arrow().columns
     assert "functions" not in fixture("kernel").to_arrow().columns
@@ -110,6 +117,25 @@ def test_damage_is_known_after_reading() -> None:
     while by_arrow.warnings != by_iteration.warnings:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("trace", TRACES)
+@pytest.mark.filterwarnings("ignore::traceweir.TraceWarning")
+def test_damaged_traces_have_the_rows_of_their_events(trace: str, tmp_path: Path) -> None:
+    whole = (FIXTURES / "etl" / f"{trace}.etl").read_bytes()
+    damaged, random_numbers, rows = tmp_path / "damaged.etl", random.Random(trace), 0
+    for _ in range(15):
+        damaged.write_bytes(damage(whole, random_numbers))
+        try:
+            events = sum(1 for _ in traceweir.open(damaged))
+        except (traceweir.TraceError, OSError) as error:
+            assert "internal error" not in str(error)
+            with pytest.raises(Exception, match="damaged.etl"):
+                pyarrow.table(traceweir.open(damaged).to_arrow())
+            continue
+        assert pyarrow.table(traceweir.open(damaged).to_arrow()).num_rows == events
+        rows += events
+    assert rows > 0
 
 
 def test_errors_reach_the_consumer(tmp_path: Path) -> None:

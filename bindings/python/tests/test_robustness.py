@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import traceweir
-from conftest import FIXTURES, PEAK_KIB, schema_options
+from conftest import FIXTURES, PEAK_KIB, damage, schema_options
 
 # The big trace is written faster than its session can take the events.
 pytestmark = pytest.mark.filterwarnings("ignore::traceweir.TraceWarning")
@@ -45,14 +45,7 @@ def test_damaged_traces_raise_nothing_but_errors_of_the_package(path: Path, tmp_
     damaged = tmp_path / "damaged.etl"
     read = 0
     for _ in range(60):
-        content = bytearray(whole)
-        kind = random_numbers.randrange(3)
-        if kind == 0:
-            del content[random_numbers.randrange(len(content)) :]
-        for _ in range(random_numbers.choice([1, 8, 64])):
-            if content:
-                content[random_numbers.randrange(len(content))] = random_numbers.choice([0, 1, 0x7F, 0x80, 0xFF])
-        damaged.write_bytes(content)
+        damaged.write_bytes(damage(whole, random_numbers))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", traceweir.TraceWarning)
             try:

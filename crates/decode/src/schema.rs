@@ -282,8 +282,10 @@ impl Field {
 }
 
 impl Schema {
-    /// Returns whether a field is padding of a kernel event, which outputs leave out.
+    /// Returns whether a field is padding of a kernel event, which outputs leave out. Fields that a
+    /// provider hides (`NOPRINT`) are still data for programs.
     #[must_use]
+    #[inline]
     pub fn is_padding(&self, field: &Field) -> bool {
         self.origin == SchemaOrigin::Kernel
             && matches!(field.kind, FieldKind::Value { output: OutType::NOPRINT, .. })

@@ -7,7 +7,7 @@
 //! that reads them confirms the tables.
 //!
 //! ```sh
-//! cargo run --example interop_write -- FOLDER [EVENTS]
+//! cargo run --example interop_write -- FOLDER [EVENTS [LOST]]
 //! ```
 
 use std::error::Error;
@@ -40,19 +40,20 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let folder = arguments.next().ok_or("usage: interop_write FOLDER [EVENTS]")?;
+    let folder = arguments.next().ok_or("usage: interop_write FOLDER [EVENTS [LOST]]")?;
     let count = arguments.next().map_or(Ok(50_000), |text| text.parse::<u32>())?;
+    let events_lost = arguments.next().map_or(Ok(0), |text| text.parse::<u32>())?;
     let folder = Path::new(&folder);
     let mut expected = String::new();
     for (name, is_compressed) in [("plain.etl", false), ("compressed.etl", true)] {
         expected.clear();
-        std::fs::write(folder.join(name), write_trace(is_compressed, count, &mut expected)?)?;
+        std::fs::write(folder.join(name), write_trace(is_compressed, count, events_lost, &mut expected)?)?;
     }
     std::fs::write(folder.join("expected.jsonl"), expected)?;
     Ok(())
 }
 
-fn write_trace(is_compressed: bool, count: u32, expected: &mut String) -> Result<Vec<u8>> {
+fn write_trace(is_compressed: bool, count: u32, events_lost: u32, expected: &mut String) -> Result<Vec<u8>> {
     let options = Options {
         compressed: is_compressed,
         session_name: "interop".into(),
@@ -90,7 +91,8 @@ fn write_trace(is_compressed: bool, count: u32, expected: &mut String) -> Result
         let cpu = u16::try_from(index / 7 % u32::from(PROCESSOR_COUNT))?;
         writer.write(cpu, time, &record)?;
     }
-    Ok(writer.finish(Summary { end_time: FileTime(filetime + 1), ..Summary::default() })?)
+    let end_time = FileTime(filetime + 1);
+    Ok(writer.finish(Summary { end_time, events_lost, ..Summary::default() })?)
 }
 
 /// Encodes a TraceLogging event with a string, a number and a double.

@@ -50,6 +50,7 @@ pub mod providers;
 mod registry;
 mod stack;
 mod thread;
+pub mod thread_state;
 mod trace;
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(crate) enum OutputFormat {
 struct Options {
     /// Traces (.etl, .etl.gz, or ZIP archives of them), or datasets that weir convert --to parquet
     /// wrote; then the query
-    #[arg(required = true, value_name = "FILE|FOLDER|QUERY")]
+    #[arg(required_unless_present = "man", value_name = "FILE|FOLDER|QUERY")]
     operands: Vec<OsString>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
@@ -73,6 +73,9 @@ struct Options {
     /// Do not read schemas from program files that the trace names
     #[arg(long, help_heading = "Schemas")]
     no_binaries: bool,
+    /// Print the manual page, in the format of man
+    #[arg(long, exclusive = true)]
+    man: bool,
 }
 
 /// What to do with the inputs.
@@ -82,6 +85,7 @@ pub(crate) enum Action {
     Explain(String),
     ListTables,
     ShowSchema(String),
+    PrintManual,
 }
 
 /// A parsed command line.
@@ -101,6 +105,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
     let mut operands = options.operands;
     let missing = |message: &str| Options::command().error(ErrorKind::MissingRequiredArgument, message);
     let action = match (options.tables, options.schema) {
+        _ if options.man => Action::PrintManual,
         (true, _) => Action::ListTables,
         (false, Some(table)) => Action::ShowSchema(table),
         (false, None) => {
@@ -111,7 +116,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
             if options.explain { Action::Explain(query) } else { Action::Query(query) }
         }
     };
-    if operands.is_empty() {
+    if operands.is_empty() && !options.man {
         return Err(missing("no trace and no dataset: name files or folders before the query"));
     }
     Ok(Arguments {
@@ -127,6 +132,13 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
         },
         symbol_paths: options.symbol_path,
     })
+}
+
+/// Returns the lines of the manual page, in the format of man.
+pub(crate) fn manual_lines() -> std::io::Result<Vec<String>> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Options::command()).render(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).lines().map(str::to_owned).collect())
 }
 
 /// Returns whether a text begins like a query, and not like the name of a file.
@@ -192,6 +204,17 @@ mod tests {
         ] {
             let error = parse_words(words).expect_err("the command line is wrong").to_string();
             assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn manual_page_names_every_option() {
+        assert_eq!(parse_words(&["--man"]).unwrap().action, Action::PrintManual);
+        assert!(parse_words(&["--man", "a.etl"]).is_err());
+        // A page has a backslash before each hyphen.
+        let page = manual_lines().unwrap().concat().replace('\\', "");
+        for option in Options::command().get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(page.contains(&format!("--{option}")), "{option}");
         }
     }
 

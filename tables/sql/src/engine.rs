@@ -1,17 +1,19 @@
 //! Registers the tables of the inputs and runs a query.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_schema::SchemaRef;
 use datafusion::datasource::TableProvider;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use traceweir_analysis::filter::FilterCriteria;
 use traceweir_analysis::observer::{PassProgress, ReadObserver, ReadPass, Warning};
 use traceweir_analysis::schema_files::SchemaFiles;
@@ -21,9 +23,9 @@ use traceweir_convert::ConvertInput;
 use traceweir_table::kernel::KernelTable;
 use traceweir_table::types::{list_type_tables, type_schema};
 
-use crate::arguments::{Action, Arguments};
+use crate::arguments::{Action, Arguments, manual_lines};
 use crate::datasets::{self, Dataset};
-use crate::errors::nearest;
+use crate::errors::{describe, nearest};
 use crate::functions;
 use crate::output::{Printer, print_lines, print_message};
 use crate::traces::{TraceRows, TraceTable};
@@ -74,7 +76,16 @@ fn find_inputs(paths: Vec<PathBuf>, schemas: SchemaFiles, symbols: SymbolOptions
 /// Runs the command.
 pub(crate) fn run(arguments: Arguments) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().build().context("cannot start threads")?;
-    runtime.block_on(run_command(arguments))
+    // Panics become errors, so they need no message of their own.
+    panic::set_hook(Box::new(|_| {}));
+    let run = panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(run_command(arguments))));
+    run.unwrap_or_else(|cause| bail!("internal error: {}", panic_text(&*cause)))
+}
+
+/// Returns the message of a panic.
+fn panic_text(cause: &(dyn Any + Send)) -> &str {
+    let text = cause.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }
 
 async fn run_command(arguments: Arguments) -> Result<()> {
@@ -89,6 +100,7 @@ async fn run_command(arguments: Arguments) -> Result<()> {
             engine.print_tables()
         }
         Action::ShowSchema(table) => engine.print_schema(table, &inputs),
+        Action::PrintManual => print_lines(&manual_lines()?),
         Action::Query(query) => engine.query(query, &inputs, false, Printer::new(format)).await,
         Action::Explain(query) => engine.query(query, &inputs, true, Printer::new(format)).await,
     }
@@ -117,6 +129,8 @@ struct Engine {
     context: SessionContext,
     host: Option<String>,
     tables: BTreeMap<String, TableEntry>,
+    /// Tables of datasets that cannot be read, with the reasons. Queries can use the other tables.
+    unreadable: BTreeMap<String, String>,
     has_types: bool,
 }
 
@@ -130,7 +144,7 @@ impl Engine {
             Inputs::Datasets(_) => None,
         };
         functions::register(&context, traces);
-        Ok(Self { context, host, tables: BTreeMap::new(), has_types: false })
+        Ok(Self { context, host, tables: BTreeMap::new(), unreadable: BTreeMap::new(), has_types: false })
     }
 
     fn add(&mut self, name: &str, table: Arc<dyn TableProvider>, note: String) -> Result<()> {
@@ -164,8 +178,16 @@ impl Engine {
             }
             Inputs::Datasets(found) => {
                 for dataset in found {
-                    let table = dataset.open(&self.context).await?;
-                    self.add(&dataset.name, table, dataset.describe())?;
+                    // The library for Parquet panics at some damaged files.
+                    let opened = AssertUnwindSafe(dataset.open(&self.context)).catch_unwind().await;
+                    let damage =
+                        |cause: Box<dyn Any + Send>| anyhow!("a damaged file: {}", panic_text(&*cause));
+                    match opened.map_err(damage).flatten() {
+                        Ok(table) => self.add(&dataset.name, table, dataset.describe())?,
+                        Err(error) => {
+                            self.unreadable.insert(dataset.name.clone(), describe(&error));
+                        }
+                    }
                 }
                 Ok(())
             }
@@ -194,6 +216,9 @@ impl Engine {
         if self.tables.contains_key(name) {
             return Ok(());
         }
+        if let Some(reason) = self.unreadable.get(name) {
+            bail!("cannot read the table {}: {}", escape(name), escape(reason));
+        }
         let similar = nearest(name, self.tables.keys().map(String::as_str));
         let question = match similar.as_slice() {
             [] => String::new(),
@@ -209,7 +234,9 @@ impl Engine {
         let line = |(name, entry): &(String, &TableEntry)| {
             format!("{name:width$}  {:3} columns  {}", entry.schema.fields().len(), escape(&entry.note))
         };
-        print_lines(&rows.iter().map(line).collect::<Vec<_>>())
+        let unreadable = self.unreadable.iter();
+        let unreadable = unreadable.map(|(name, reason)| format!("{}: {}", escape(name), escape(reason)));
+        print_lines(&rows.iter().map(line).chain(unreadable).collect::<Vec<_>>())
     }
 
     fn print_schema(&mut self, table: &str, inputs: &Inputs) -> Result<()> {

@@ -1,5 +1,8 @@
 //! Error messages that say what to do.
 
+use std::error::Error;
+use std::iter;
+
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 
@@ -14,13 +17,19 @@ pub(crate) fn describe(error: &anyhow::Error) -> String {
     match query_error.find_root() {
         DataFusionError::SchemaError(schema_error, _) => describe_schema_error(schema_error),
         DataFusionError::SQL(parse_error, _) => format!("the query is not valid SQL: {parse_error}"),
-        DataFusionError::External(inner) => format!("{inner}"),
+        DataFusionError::External(inner) => describe_chain(&**inner),
         DataFusionError::ResourcesExhausted(message) => {
             format!("the query needs more memory: {message}; select fewer columns or rows")
         }
         DataFusionError::Plan(message) => message.clone(),
         other => other.strip_backtrace(),
     }
+}
+
+/// Describes an error and its causes.
+fn describe_chain(error: &(dyn Error + 'static)) -> String {
+    let causes = iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn describe_schema_error(error: &SchemaError) -> String {

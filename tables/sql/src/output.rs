@@ -1,6 +1,8 @@
 //! Prints results as a table, CSV or JSON lines.
 
+use std::collections::BTreeSet;
 use std::io::{BufWriter, IsTerminal, Stdout, Write, stderr, stdout};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use arrow_array::RecordBatch;
@@ -9,6 +11,7 @@ use datafusion::arrow::csv;
 use datafusion::arrow::json::LineDelimitedWriter;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use traceweir_analysis::text::{escape, format_number};
+use traceweir_analysis::traces::ReadSummary;
 
 use crate::arguments::OutputFormat;
 
@@ -190,6 +193,37 @@ pub(crate) fn print_lines(lines: &[String]) -> Result<()> {
     let mut out = BufWriter::new(stdout());
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     Ok(out.flush()?)
+}
+
+/// What reading the traces of a query found.
+struct Findings {
+    is_damaged: bool,
+    /// The warnings that were printed: a query may read a trace several times.
+    printed: BTreeSet<String>,
+}
+
+static FINDINGS: Mutex<Findings> = Mutex::new(Findings { is_damaged: false, printed: BTreeSet::new() });
+
+fn lock_findings() -> MutexGuard<'static, Findings> {
+    FINDINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Prints defects and losses of traces, each once.
+pub(crate) fn print_findings(reading: &ReadSummary) {
+    let mut findings = lock_findings();
+    findings.is_damaged |= reading.is_damaged;
+    let defects = reading.warnings.iter().map(ToString::to_string);
+    for warning in defects.chain(reading.losses.iter().cloned()) {
+        if !findings.printed.contains(&warning) {
+            print_message("warning", &escape(&warning));
+            findings.printed.insert(warning);
+        }
+    }
+}
+
+/// Returns whether a trace of the query is damaged, so that only its readable part was read.
+pub(crate) fn found_damage() -> bool {
+    lock_findings().is_damaged
 }
 
 /// Prints a message for people to standard error.

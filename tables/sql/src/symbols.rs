@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use traceweir_analysis::report::{CodeKind, StackFunction};
 use traceweir_analysis::symbols::TraceSymbols;
 use traceweir_analysis::traces::TraceSet;
 use traceweir_convert::ConvertInput;
@@ -37,11 +38,7 @@ impl SymbolTable {
             let frames = symbols.resolve(process, address, time.map_or(i64::MAX, to_stamp));
             let named = frames.iter().find(|frame| frame.function.is_some() || frame.module.is_some());
             if let Some(frame) = named {
-                let module = frame.module.as_deref().unwrap_or("?");
-                return Some(match &frame.function {
-                    Some(function) => format!("{module}!{function}"),
-                    None => format!("{module}+{:#x}", frame.offset),
-                });
+                return Some(StackFunction::from_frame(frame, CodeKind::Unknown).label());
             }
         }
         None

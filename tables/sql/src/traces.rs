@@ -27,6 +27,8 @@ use traceweir_table::losses::{list_losses, losses_schema};
 use traceweir_table::types::{scan_type_table, type_schema};
 use traceweir_table::{ColumnSet, EventColumn, ScanOptions, find_hosts, scan_events};
 
+use crate::output::print_findings;
+
 /// Batches that wait for the query.
 const QUEUED_BATCHES: usize = 4;
 
@@ -279,7 +281,7 @@ fn read_rows(
     send: &mut (dyn FnMut(RecordBatch) -> anyhow::Result<ReadFlow> + Send),
 ) -> anyhow::Result<()> {
     let TraceTable { input, host, rows, .. } = table;
-    match rows {
+    let conversion = match rows {
         TraceRows::Events => {
             let names = schema.fields().iter().map(|field| field.name().as_str());
             let columns: Vec<EventColumn> = names.filter_map(EventColumn::find).collect();
@@ -291,19 +293,17 @@ fn read_rows(
                 .iter()
                 .filter_map(|field| columns.iter().position(|column| column.name() == field.name()))
                 .collect();
-            scan_events(input, &options, &mut |batch| send(project(&batch, &order, schema)?))?;
+            scan_events(input, &options, &mut |batch| send(project(&batch, &order, schema)?))?
         }
-        TraceRows::Type(table) => {
-            scan_type_table(input, table, host.as_deref(), indices, send)?;
-        }
-        TraceRows::Kernel(kernel) => {
-            scan_kernel_table(input, *kernel, host.as_deref(), indices, send)?;
-        }
+        TraceRows::Type(table) => scan_type_table(input, table, host.as_deref(), indices, send)?,
+        TraceRows::Kernel(kernel) => scan_kernel_table(input, *kernel, host.as_deref(), indices, send)?,
         TraceRows::Losses => {
+            // The rows are the findings.
             let batch = read_losses(input, host.as_deref())?;
-            send(project(&batch, indices, schema)?)?;
+            return send(project(&batch, indices, schema)?).map(|_| ());
         }
-    }
+    };
+    print_findings(&conversion.reading);
     Ok(())
 }
 

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
+use arrow_array::{ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray};
+use datafusion::parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 use traceweir_analysis::filter::FilterCriteria;
 use traceweir_analysis::schema_files::SchemaFiles;
 use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_convert::ConvertInput;
-use traceweir_table::{DatasetOptions, Layout, write_dataset};
+use traceweir_table::{Layout, TableOptions, write_dataset};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fixtures/etl/{name}.etl"))
@@ -205,7 +207,7 @@ fn names_of_folders_have_no_wildcards() {
     let root = tempfile::tempdir().unwrap();
     for (folder, trace) in [("a[b]*", "kernel"), ("ab1", "tracelogging"), ("a%5Bb%5D*", "manifest")] {
         let input = to_input(trace);
-        write_dataset(&input, &DatasetOptions::default(), &root.path().join(folder)).unwrap();
+        write_dataset(&input, &TableOptions::default(), &root.path().join(folder)).unwrap();
     }
     let hosts = |folder: &str| query(&root.path().join(folder), "SELECT DISTINCT host FROM events");
     assert_eq!(hosts("a[b]*"), [json!({"host": "FIXTURE"})]);
@@ -217,8 +219,7 @@ fn dataset_gives_the_answers_of_its_traces() {
     let root = tempfile::tempdir().unwrap();
     for layout in [Layout::Events, Layout::ByType] {
         for name in ["kernel", "tracelogging"] {
-            let options =
-                DatasetOptions { layout, host: Some("other".to_owned()), ..DatasetOptions::default() };
+            let options = TableOptions { layout, host: Some("other".to_owned()), ..TableOptions::default() };
             write_dataset(&to_input(name), &options, root.path()).unwrap();
         }
     }
@@ -241,4 +242,91 @@ fn dataset_gives_the_answers_of_its_traces() {
     assert_eq!(typed, [json!({"pid": 3000})]);
     let message = error(&[root.path().to_str().unwrap(), traces[0].to_str().unwrap(), "SELECT 1"]);
     assert!(message.contains("either traces or datasets"), "{message}");
+}
+
+/// Writes a file with one row into the first folder of partitions of the table `events`: a time and
+/// another column.
+fn add_part(dataset: &Path, name: &str, column: (&str, ArrayRef)) {
+    let mut folder = dataset.join("events");
+    while let Some(inner) =
+        std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir())
+    {
+        folder = inner;
+    }
+    let time: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![5]).with_timezone("UTC"));
+    let batch = RecordBatch::try_from_iter([("time", time), column]).unwrap();
+    let file = std::fs::File::create(folder.join(name)).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn columns_may_be_missing_in_some_files_of_a_table() {
+    let root = tempfile::tempdir().unwrap();
+    write_dataset(&to_input("kernel"), &TableOptions::default(), root.path()).unwrap();
+    let count = |column: &str| {
+        let rows = query(root.path(), &format!("SELECT count({column}) AS n FROM events"));
+        rows[0]["n"].as_u64().unwrap()
+    };
+    let (rows, named) = (count("*"), count("event"));
+    add_part(root.path(), "other.parquet", ("added", Arc::new(StringArray::from(vec!["x"]))));
+    assert_eq!((count("*"), count("event"), count("added")), (rows + 1, named, 1));
+}
+
+#[test]
+fn table_that_cannot_be_read_is_named_and_others_can_be_read() {
+    for breakage in ["type", "file"] {
+        let root = tempfile::tempdir().unwrap();
+        write_dataset(&to_input("kernel"), &TableOptions::default(), root.path()).unwrap();
+        add_part(root.path(), "other.parquet", ("level", Arc::new(StringArray::from(vec!["high"]))));
+        if breakage == "file" {
+            let broken = std::fs::read_dir(root.path().join("losses")).unwrap().next().unwrap().unwrap();
+            std::fs::write(broken.path(), "PAR1 nothing PAR1").unwrap();
+        }
+        let table = if breakage == "file" { "losses" } else { "events" };
+        let message = error(&[root.path().to_str().unwrap(), &format!("SELECT * FROM {table}")]);
+        assert!(message.contains(&format!("cannot read the table {table}: ")), "{message}");
+    }
+}
+
+#[test]
+fn conditions_of_the_wrong_type_are_explained() {
+    let trace = fixture("kernel");
+    let trace = trace.to_str().unwrap();
+    for (condition, part) in
+        [("level = 'high'", "high"), ("time > 'yesterday'", "yesterday"), ("stack = 7", "=")]
+    {
+        let message = error(&[trace, &format!("SELECT count(*) FROM events WHERE {condition}")]);
+        assert!(message.contains(part) && message.lines().count() < 4, "{condition}: {message}");
+    }
+}
+
+#[test]
+fn readable_part_of_a_damaged_trace_is_queried() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.etl");
+    let whole = std::fs::read(fixture("kernel")).unwrap();
+    std::fs::write(&path, &whole[..whole.len() * 3 / 4]).unwrap();
+    let all = query(&fixture("kernel"), "SELECT time, event FROM events");
+    let question = "SELECT time, event FROM events UNION ALL SELECT time, event FROM events WHERE cpu > 99";
+    let output = run(&[path.to_str().unwrap(), question, "--format", "jsonl"]);
+    assert_eq!(output.status.code(), Some(3), "the status of a damaged trace");
+    let (printed, warnings) = (text(&output.stdout), text(&output.stderr));
+    let rows: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(rows.len() > 5 && rows.len() < all.len(), "{}", rows.len());
+    assert!(rows.iter().all(|row| all.contains(row)));
+    assert!(
+        warnings.contains("cut.etl: ") && warnings.lines().all(|l| l.starts_with("warning: ")),
+        "{warnings}"
+    );
+    let mut distinct: Vec<&str> = warnings.lines().collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), warnings.lines().count(), "each warning once: {warnings}");
+    let defects = query(&path, "SELECT count(*) AS n FROM losses WHERE kind = 'defect'");
+    assert!(defects[0]["n"].as_u64() > Some(0), "{defects:?}");
+    std::fs::write(&path, b"no trace").unwrap();
+    let message = error(&[path.to_str().unwrap(), "SELECT 1 FROM events"]);
+    assert!(message.contains("cut.etl: ") && message.contains("is a text file, not a trace"), "{message}");
 }

@@ -1,7 +1,7 @@
 //! Converts traces to tables without the command line of `weir`: for tests and measurements.
 //!
 //! ```text
-//! convert_tables events|by-type|kernel HOST OUT TRACE…
+//! convert_tables events|by-type|kernel HOST FOLDER TRACE…
 //! convert_tables scan THREADS - TRACE…
 //! ```
 //!
@@ -18,12 +18,12 @@ use traceweir_analysis::filter::FilterCriteria;
 use traceweir_analysis::schema_files::SchemaFiles;
 use traceweir_analysis::symbols::SymbolOptions;
 use traceweir_convert::ConvertInput;
-use traceweir_table::{FileFormat, Layout, ScanOptions, TableOptions, convert_to_tables, scan_events};
+use traceweir_table::{Layout, ScanOptions, TableOptions, scan_events, write_dataset};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [action, value, output, traces @ ..] = arguments.as_slice() else {
-        bail!("usage: convert_tables events|by-type|kernel HOST OUT TRACE…, or scan THREADS - TRACE…");
+        bail!("usage: convert_tables events|by-type|kernel HOST FOLDER TRACE…, or scan THREADS - TRACE…");
     };
     let input = ConvertInput {
         files: traces.iter().map(PathBuf::from).collect(),
@@ -46,12 +46,9 @@ fn main() -> Result<()> {
         }
         other => bail!("unknown layout {other}"),
     };
-    let output = Path::new(output);
-    let is_arrow = output.extension().is_some_and(|extension| extension == "arrow" || extension == "arrows");
-    let format = if is_arrow { FileFormat::Arrow } else { FileFormat::Parquet };
     let host = Some(value.clone()).filter(|host| host != "-");
-    let options = TableOptions { format, layout, host, functions: false };
-    let conversion = convert_to_tables(&input, &options, output)?;
+    let options = TableOptions { layout, host, ..TableOptions::default() };
+    let conversion = write_dataset(&input, &options, Path::new(output))?;
     report(conversion.events, conversion.written, start);
     conversion.notes.iter().for_each(|note| println!("{note}"));
     Ok(())

@@ -37,10 +37,10 @@ pub enum Layout {
     Kernel,
 }
 
-/// How to write a dataset.
+/// How to write tables.
 #[derive(Clone, Debug)]
-pub struct DatasetOptions {
-    /// The tables.
+pub struct TableOptions {
+    /// The tables. A single file has only those of [`Layout::Events`].
     pub layout: Layout,
     /// The format of the files.
     pub format: FileFormat,
@@ -50,7 +50,7 @@ pub struct DatasetOptions {
     pub functions: bool,
 }
 
-impl Default for DatasetOptions {
+impl Default for TableOptions {
     fn default() -> Self {
         Self { layout: Layout::Events, format: FileFormat::Parquet, host: None, functions: false }
     }
@@ -295,7 +295,7 @@ fn conversion_id(traces: &TraceSet) -> Result<String> {
 
 /// Writes traces as a dataset into a folder. Other conversions into the same folder add to it; the
 /// same conversion replaces its own files.
-pub fn write_dataset(input: &ConvertInput, options: &DatasetOptions, folder: &Path) -> Result<Conversion> {
+pub fn write_dataset(input: &ConvertInput, options: &TableOptions, folder: &Path) -> Result<Conversion> {
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let target = FileTarget::new(folder, options.format, conversion_id(&traces)?);
@@ -339,7 +339,7 @@ struct RecentKind {
 fn write_events(
     traces: &mut TraceSet,
     input: &ConvertInput,
-    options: &DatasetOptions,
+    options: &TableOptions,
     folder: &Path,
     hosts: &[String],
     partitions: &mut Partitions,

@@ -10,7 +10,6 @@
 mod columns;
 mod shared;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -20,7 +19,6 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_analysis::frames::resolve_stack;
-use traceweir_analysis::symbols::SymbolFrame;
 use traceweir_decode::Undecoded;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
@@ -278,8 +276,7 @@ impl EventColumns {
                 if address.frames.is_empty() {
                     column.items.push_text(&format!("{:#x}", address.address));
                 }
-                for frame in address.frames.iter() {
-                    let name = function_name(frame);
+                for name in address.labels(event.record.pointer_size()) {
                     added = added.saturating_add(name.len());
                     column.items.push_text(&name);
                 }
@@ -426,16 +423,6 @@ impl EventColumns {
 /// Returns a column under construction.
 fn column_of(columns: &mut [Option<Column>], column: EventColumn) -> Option<&mut Column> {
     columns.get_mut(column as usize).and_then(Option::as_mut)
-}
-
-/// Returns the module and the name of a function; without a name, the module and the offset in it.
-fn function_name(frame: &SymbolFrame) -> Cow<'_, str> {
-    match (&frame.module, &frame.function) {
-        (Some(module), Some(function)) => Cow::Owned(format!("{module}!{function}")),
-        (Some(module), None) => Cow::Owned(format!("{module}+{:#x}", frame.offset)),
-        (None, Some(function)) => Cow::Borrowed(function),
-        (None, None) => Cow::Owned(format!("{:#x}", frame.offset)),
-    }
 }
 
 /// Replaces what is not UTF-8 after an offset; messages repeat bytes of the payload.

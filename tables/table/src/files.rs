@@ -16,7 +16,6 @@
 mod batch_writer;
 mod file_set;
 mod format;
-mod hidden;
 mod parts;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,7 +30,6 @@ use arrow_array::RecordBatch;
 pub(crate) use self::batch_writer::{BatchWriter, ipc_options};
 use self::file_set::FileSet;
 pub use self::format::FileFormat;
-pub(crate) use self::hidden::HiddenFile;
 use self::parts::HiddenParts;
 pub(crate) use self::parts::{FileTarget, create_folder};
 

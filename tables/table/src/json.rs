@@ -2,7 +2,7 @@
 
 use traceweir_analysis::grep::MAX_FIELDS_BYTES;
 use traceweir_decode::format::{Style, is_plain_json, push_json, push_u64};
-use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
+use traceweir_decode::schema::{Field, FieldKind};
 use traceweir_decode::source::prepared::PreparedSchema;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
@@ -12,11 +12,6 @@ use traceweir_format::spec::types::{InType, OutType};
 const MAX_JSON_NUMBER: u64 = 1 << 53;
 
 const STYLE: Style = Style { numeric: false };
-
-/// Returns whether a field is padding of a kernel event, which no output shows.
-pub(crate) fn is_padding(origin: SchemaOrigin, field: &Field) -> bool {
-    origin == SchemaOrigin::Kernel && matches!(field.kind, FieldKind::Value { output: OutType::NOPRINT, .. })
-}
 
 /// Returns whether an unsigned integer of a field is shown in decimal, without names.
 #[inline]
@@ -123,7 +118,7 @@ impl<'a> JsonFields<'a> {
 impl<'p> Visitor<'p> for JsonFields<'_> {
     #[inline(always)]
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
-        if is_padding(self.prepared.schema.origin, field) {
+        if self.prepared.schema.is_padding(field) {
             return;
         }
         self.nesting.push_value(self.prepared, index, field, &value, self.out);

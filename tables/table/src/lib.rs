@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 mod column;
-pub mod convert;
 pub mod dataset;
 mod dictionary;
 pub mod events;
@@ -26,12 +25,13 @@ pub mod names;
 mod partitions;
 mod rows;
 pub mod scan;
+mod single_file;
 pub mod typed;
 pub mod types;
 
-pub use convert::{TableOptions, convert_to_tables};
-pub use dataset::{DatasetOptions, Layout, write_dataset};
+pub use dataset::{Layout, TableOptions, write_dataset};
 pub use events::{ColumnSet, EventColumn, EventColumns};
 pub use files::FileFormat;
 pub use host::find_hosts;
 pub use scan::{ScanOptions, scan_events};
+pub use single_file::write_file;

@@ -26,8 +26,7 @@ use traceweir_table::events::{ColumnSet, EventColumn};
 use traceweir_table::kernel::{KernelTable, scan_kernel_table, scan_schema};
 use traceweir_table::types::{list_type_tables, scan_type_table, type_schema};
 use traceweir_table::{
-    DatasetOptions, FileFormat, Layout, ScanOptions, TableOptions, convert_to_tables, scan_events,
-    write_dataset,
+    FileFormat, Layout, ScanOptions, TableOptions, scan_events, write_dataset, write_file,
 };
 
 fn fixtures() -> PathBuf {
@@ -298,7 +297,7 @@ fn read_parquet(path: &Path) -> Vec<RecordBatch> {
 /// Writes a dataset, and returns the rows of each table.
 fn dataset(
     input: &ConvertInput,
-    options: &DatasetOptions,
+    options: &TableOptions,
     root: &Path,
 ) -> BTreeMap<String, Vec<BTreeMap<String, Value>>> {
     write_dataset(input, options, root).unwrap();
@@ -316,7 +315,7 @@ fn dataset(
 fn dataset_of_events_has_every_event_once() {
     for name in TRACES {
         let root = tempfile::tempdir().unwrap();
-        let tables = dataset(&fixture(name), &DatasetOptions::default(), root.path());
+        let tables = dataset(&fixture(name), &TableOptions::default(), root.path());
         assert_eq!(tables["events"].len(), expected(name).len(), "{name}");
         assert!(tables["losses"].len() >= 2);
         let folders = parquet_files(root.path());
@@ -331,7 +330,7 @@ fn dataset_of_events_has_every_event_once() {
             );
         }
         // The same conversion replaces its files.
-        let again = dataset(&fixture(name), &DatasetOptions::default(), root.path());
+        let again = dataset(&fixture(name), &TableOptions::default(), root.path());
         assert_eq!(again["events"].len(), expected(name).len(), "{name}");
     }
 }
@@ -387,7 +386,7 @@ fn normalise(value: &Value, column: &Value) -> Value {
 
 #[test]
 fn tables_by_type_have_the_fields_of_dump() {
-    let options = DatasetOptions { layout: Layout::ByType, ..DatasetOptions::default() };
+    let options = TableOptions { layout: Layout::ByType, ..TableOptions::default() };
     let mut compared = 0;
     for name in TRACES {
         let root = tempfile::tempdir().unwrap();
@@ -456,7 +455,7 @@ fn column_of(field: &str) -> String {
 #[test]
 fn kernel_tables_follow_processes_and_threads() {
     let root = tempfile::tempdir().unwrap();
-    let options = DatasetOptions { layout: Layout::Kernel, ..DatasetOptions::default() };
+    let options = TableOptions { layout: Layout::Kernel, ..TableOptions::default() };
     let tables = dataset(&fixture("kernel"), &options, root.path());
     let processes = &tables["processes"];
     let lines = expected("kernel");
@@ -544,7 +543,7 @@ fn conversion_replaces_only_its_own_files() {
     let convert = |bytes: &[u8], host: &str| {
         let path = folder.path().join("trace.etl");
         fs::write(&path, bytes).unwrap();
-        let options = DatasetOptions { host: Some(host.to_owned()), ..DatasetOptions::default() };
+        let options = TableOptions { host: Some(host.to_owned()), ..TableOptions::default() };
         write_dataset(&input(&path), &options, &root).unwrap();
     };
     let original = write_requests(Vec::new(), 50, 1).unwrap();
@@ -561,30 +560,6 @@ fn conversion_replaces_only_its_own_files() {
 }
 
 #[test]
-fn existing_links_are_not_replaced_by_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let (real, link) = (folder.path().join("real.parquet"), folder.path().join("link.parquet"));
-    fs::write(&real, "old").unwrap();
-    std::os::unix::fs::symlink(&real, &link).unwrap();
-    // The temporary name that earlier versions used.
-    let victim = folder.path().join("victim");
-    fs::write(&victim, "kept").unwrap();
-    std::os::unix::fs::symlink(&victim, folder.path().join("link.parquet.tmp")).unwrap();
-    std::os::unix::fs::symlink(&victim, folder.path().join("new.parquet.tmp")).unwrap();
-    let options =
-        TableOptions { format: FileFormat::Parquet, layout: Layout::Events, host: None, functions: false };
-    for name in ["link.parquet", "new.parquet"] {
-        convert_to_tables(&fixture("kernel"), &options, &folder.path().join(name)).unwrap();
-    }
-    assert!(link.is_symlink() && !read_parquet(&real).is_empty());
-    assert_eq!(fs::read(&victim).unwrap(), b"kept");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6, "no temporary file is left");
-    let missing = folder.path().join("missing.etl");
-    assert!(convert_to_tables(&input(&missing), &options, &folder.path().join("x.parquet")).is_err());
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6, "a failure leaves no file");
-}
-
-#[test]
 fn links_in_a_dataset_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (root, outside) = (folder.path().join("dataset"), folder.path().join("outside"));
@@ -592,7 +567,7 @@ fn links_in_a_dataset_are_refused() {
         fs::create_dir(path).unwrap();
     }
     std::os::unix::fs::symlink(&outside, root.join("events")).unwrap();
-    let error = write_dataset(&fixture("kernel"), &DatasetOptions::default(), &root).unwrap_err();
+    let error = write_dataset(&fixture("kernel"), &TableOptions::default(), &root).unwrap_err();
     assert!(error.to_string().contains("events: is a link"), "{error}");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
 }
@@ -602,7 +577,7 @@ fn hosts_share_a_dataset() {
     let parent = tempfile::tempdir().unwrap();
     let root = parent.path().join("dataset");
     for host in ["a", "b", "../c"] {
-        let options = DatasetOptions { host: Some(host.to_owned()), ..DatasetOptions::default() };
+        let options = TableOptions { host: Some(host.to_owned()), ..TableOptions::default() };
         write_dataset(&fixture("tracelogging"), &options, &root).unwrap();
     }
     let files = parquet_files(&root);
@@ -615,33 +590,35 @@ fn hosts_share_a_dataset() {
 #[test]
 fn single_files_have_the_rows_of_the_stream() {
     let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events");
     let (batches, _) = scan(&fixture("kernel"), &ScanOptions::default());
     let streamed = rows(&batches);
-    for (name, format) in
-        [("a.parquet", FileFormat::Parquet), ("a.arrow", FileFormat::Arrow), ("a.arrows", FileFormat::Arrow)]
-    {
-        let options = TableOptions { format, layout: Layout::Events, host: None, functions: false };
-        let path = folder.path().join(name);
-        convert_to_tables(&fixture("kernel"), &options, &path).unwrap();
+    for format in [FileFormat::Parquet, FileFormat::Arrow, FileFormat::ArrowStream] {
+        let options = TableOptions { format, ..TableOptions::default() };
+        write_file(&fixture("kernel"), &options, File::create(&path).unwrap()).unwrap();
         let file = File::open(&path).unwrap();
-        let read: Vec<RecordBatch> = match name {
-            "a.parquet" => read_parquet(&path),
-            "a.arrow" => {
+        let read: Vec<RecordBatch> = match format {
+            FileFormat::Parquet => read_parquet(&path),
+            FileFormat::Arrow => {
                 arrow_ipc::reader::FileReader::try_new(file, None).unwrap().map(Result::unwrap).collect()
             }
-            _ => arrow_ipc::reader::StreamReader::try_new(file, None).unwrap().map(Result::unwrap).collect(),
+            FileFormat::ArrowStream => {
+                arrow_ipc::reader::StreamReader::try_new(file, None).unwrap().map(Result::unwrap).collect()
+            }
         };
-        assert_eq!(rows(&read), streamed, "{name}");
-        let wrong = TableOptions { layout: Layout::ByType, ..options };
-        assert!(convert_to_tables(&fixture("kernel"), &wrong, &path).is_err());
+        assert_eq!(rows(&read), streamed, "{format:?}");
+        for layout in [Layout::ByType, Layout::Kernel] {
+            let error =
+                write_file(&fixture("kernel"), &TableOptions { layout, ..options.clone() }, Vec::new());
+            assert!(error.unwrap_err().to_string().contains("a single file has one table"));
+        }
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "no temporary file is left");
 }
 
 #[test]
 fn rows_of_a_file_are_sorted_and_columns_have_statistics() {
     let root = tempfile::tempdir().unwrap();
-    write_dataset(&fixture("kernel"), &DatasetOptions::default(), root.path()).unwrap();
+    write_dataset(&fixture("kernel"), &TableOptions::default(), root.path()).unwrap();
     let files = parquet_files(root.path());
     let (_, files) = files.iter().find(|(folder, _)| folder.starts_with("events/")).unwrap();
     let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(&files[0]).unwrap()).unwrap();
@@ -685,7 +662,7 @@ fn damaged_traces_cause_errors_and_no_panics() {
             damaged.schemas = SchemaFiles::default();
             for layout in [Layout::Events, Layout::ByType, Layout::Kernel] {
                 let root = tempfile::tempdir().unwrap();
-                let options = DatasetOptions { layout, ..DatasetOptions::default() };
+                let options = TableOptions { layout, ..TableOptions::default() };
                 if write_dataset(&damaged, &options, root.path()).is_ok() {
                     converted += 1;
                     for file in parquet_files(root.path()).values().flatten() {
@@ -696,6 +673,53 @@ fn damaged_traces_cause_errors_and_no_panics() {
         }
     }
     assert!(converted > 15, "only {converted} conversions read anything");
+}
+
+#[path = "../../../tests/support/kernel_trace.rs"]
+mod kernel_trace;
+
+use kernel_trace::{KernelWriter, Switch};
+use traceweir_format::kernel::{PayloadLayout, hook, thread_state};
+use traceweir_format::put_kernel_event;
+
+#[test]
+fn end_of_a_thread_ends_its_absence_and_its_run() {
+    const THREAD_LAYOUT: PayloadLayout = PayloadLayout::new(hook::THREAD_END, 3);
+    fn put_end(writer: &mut KernelWriter, time: i64) {
+        writer.payload.clear();
+        put_kernel_event!(&mut writer.payload, THREAD_LAYOUT, { ProcessId: 70_u32, TThreadId: 71_u32 });
+        writer.put_system(hook::THREAD_END, THREAD_LAYOUT.version(), 0, time).unwrap();
+    }
+    fn put_switch(writer: &mut KernelWriter, time: i64, old_tid: u32, new_tid: u32) {
+        let old_state = thread_state::WAITING.cast_signed();
+        writer.put_switch(0, time, Switch { new_tid, old_tid, old_state, wait_reason: 6 }).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("threads.etl");
+    let mut writer = KernelWriter::create(&trace, 1).unwrap();
+    for (time, old, new) in [(100, 9, 71), (250, 71, 9), (260, 9, 71), (270, 71, 9)] {
+        put_switch(&mut writer, time, old, new);
+    }
+    // The thread ends while it waits, and another one gets its id.
+    put_end(&mut writer, 300);
+    put_switch(&mut writer, 400, 9, 71);
+    // The switch from the thread that ends to thread 8 is missing.
+    put_end(&mut writer, 450);
+    put_switch(&mut writer, 500, 8, 9);
+    writer.finish(600, 0).unwrap();
+    let options = TableOptions { layout: Layout::Kernel, ..TableOptions::default() };
+    let tables = dataset(&input(&trace), &options, &folder.path().join("out"));
+    let times = |row: &BTreeMap<String, Value>| [&row["ran_ns"], &row["absent_ns"]].map(Value::as_u64);
+    let found: Vec<_> = tables["switches"].iter().map(times).collect();
+    let known = [
+        [None, None],
+        [Some(15_000), Some(15_000)],
+        [Some(1_000), Some(1_000)],
+        [Some(1_000), Some(1_000)],
+        [Some(13_000), None],
+        [None, Some(10_000)],
+    ];
+    assert_eq!(found, known);
 }
 
 #[path = "support/trace_maker.rs"]
@@ -737,7 +761,7 @@ fn hostile_names_and_many_types_stay_in_the_dataset() {
     for layout in [Layout::Events, Layout::ByType] {
         let root = folder.path().join(format!("out{layout:?}"));
         let conversion =
-            write_dataset(&input(&trace), &DatasetOptions { layout, ..DatasetOptions::default() }, &root)
+            write_dataset(&input(&trace), &TableOptions { layout, ..TableOptions::default() }, &root)
                 .unwrap();
         assert!(conversion.events >= 1100);
         let files = parquet_files(&root);
@@ -775,6 +799,50 @@ fn hostile_names_and_many_types_stay_in_the_dataset() {
 }
 
 #[test]
+fn versions_of_an_event_type_have_tables_of_their_own_in_all_conversions() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("out");
+    let numbers: &[(&str, u8)] = &[("n", 8)];
+    let wide_numbers: &[(&str, u8)] = &[("n", 10)];
+    let with_text: &[(&str, u8)] = &[("n", 8), ("text", 2)];
+    let versions = [numbers, wide_numbers, with_text, numbers];
+    for (index, fields) in versions.into_iter().enumerate() {
+        let trace = folder.path().join(format!("{index}.etl"));
+        let bytes = write_trace(Vec::new(), 3, |_, write| {
+            let payload = [7, 0, 0, 0, 0, 0, 0, 0, 0];
+            let size = if fields == numbers { 4 } else { 8 };
+            let payload = &payload[..size];
+            write(&MadeEvent { provider: "P", event: "E", fields, payload, offset: 1 });
+        })
+        .unwrap();
+        fs::write(&trace, bytes).unwrap();
+        let options = TableOptions { layout: Layout::ByType, ..TableOptions::default() };
+        write_dataset(&input(&trace), &options, &root).unwrap();
+    }
+    let mut tables: BTreeMap<String, Vec<(DataType, usize)>> = BTreeMap::new();
+    for (path, files) in parquet_files(&root) {
+        let table = path.split('/').next().unwrap().to_owned();
+        for batch in files.iter().flat_map(|file| read_parquet(file)) {
+            let schema = batch.schema();
+            let Ok(field) = schema.field_with_name("n") else { continue };
+            let column = (field.data_type().clone(), schema.fields().len());
+            tables.entry(table.clone()).or_default().extend(vec![column; batch.num_rows()]);
+        }
+    }
+    let found: Vec<_> = tables.iter().map(|(name, rows)| (name.as_str(), rows.len(), &rows[0])).collect();
+    let columns = found[0].2.1;
+    assert_eq!(
+        found,
+        [
+            ("p_e", 6, &(DataType::UInt32, columns)),
+            ("p_e_2", 3, &(DataType::UInt64, columns)),
+            ("p_e_3", 3, &(DataType::UInt32, columns + 1)),
+        ]
+    );
+    assert!(tables.values().all(|rows| rows.iter().all(|row| *row == rows[0])), "{tables:?}");
+}
+
+#[test]
 fn times_out_of_order_begin_row_groups_that_are_sorted() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("jumps.etl");
@@ -788,7 +856,7 @@ fn times_out_of_order_begin_row_groups_that_are_sorted() {
     .unwrap();
     fs::write(&trace, bytes).unwrap();
     let root = folder.path().join("out");
-    let conversion = write_dataset(&input(&trace), &DatasetOptions::default(), &root).unwrap();
+    let conversion = write_dataset(&input(&trace), &TableOptions::default(), &root).unwrap();
     assert!(conversion.events >= 2000);
     for file in
         parquet_files(&root).iter().filter(|(path, _)| path.starts_with("events")).flat_map(|(_, f)| f)

@@ -27,14 +27,10 @@
 use std::collections::HashMap;
 
 use traceweir_format::header::NO_ID;
+use traceweir_format::kernel::thread_state::{TERMINATED, WAITING};
 
 /// Maximum number of threads to follow, unless another is set; events of further threads are counted.
 const MAX_THREADS: usize = 1 << 18;
-
-/// `OldThreadState` ("CSwitch class") of a thread that has ended.
-const TERMINATED: u8 = 4;
-/// `OldThreadState` of a thread that waits.
-const WAITING: u8 = 5;
 
 /// A switch from one thread to another.
 #[derive(Clone, Copy, Debug)]

@@ -223,7 +223,10 @@ fn write_tables(
         return finish(options, &conversion, None);
     };
     if tables::is_dataset(path) {
-        let conversion = tables.write_dataset(file_format, path)?;
+        let mut conversion = tables.write_dataset(file_format, path)?;
+        if options.force {
+            conversion.notes.push("a conversion adds to a dataset; --force has no effect".to_owned());
+        }
         return finish(options, &conversion, Some(WrittenOutput { path, format, size: None }));
     }
     let named = format_of_path(path).filter(|named| matches!(named.writer, FormatWriter::Tables(_)));

@@ -4,14 +4,14 @@ use traceweir_analysis::grep::MAX_FIELDS_BYTES;
 use traceweir_decode::format::{
     Style, hex_lower, hex_upper, is_plain_json, is_plain_word, push_json, push_text, push_u64, push_word,
 };
-use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
+use traceweir_decode::schema::{Field, FieldKind};
 use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::{InType, OutType};
 
-/// Returns whether a field is not meant to be shown.
-pub(super) fn is_hidden(field: &Field) -> bool {
+/// Returns whether a field is not meant for people.
+fn is_hidden(field: &Field) -> bool {
     matches!(field.kind, FieldKind::Value { output: OutType::NOPRINT, .. })
 }
 
@@ -68,18 +68,14 @@ pub(super) struct JsonFields<'a> {
     pub(super) out: &'a mut Vec<u8>,
     schema: &'a PreparedSchema,
     style: Style,
-    hides_padding: bool,
     nesting: Nesting,
     max_len: usize,
 }
 
 impl<'a> JsonFields<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>, schema: &'a PreparedSchema, style: Style) -> Self {
-        // Padding of kernel events is hidden; fields that a provider marks as hidden are still
-        // data for programs.
-        let hides_padding = schema.schema.origin == SchemaOrigin::Kernel;
         let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
-        Self { out, schema, style, hides_padding, nesting: Nesting::default(), max_len }
+        Self { out, schema, style, nesting: Nesting::default(), max_len }
     }
 
     #[inline(always)]
@@ -96,7 +92,7 @@ impl<'a> JsonFields<'a> {
 impl<'p> Visitor<'p> for JsonFields<'_> {
     #[inline(always)]
     fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
-        if self.hides_padding && is_hidden(field) {
+        if self.schema.schema.is_padding(field) {
             return;
         }
         self.write_label(index);

@@ -9,14 +9,13 @@ use traceweir_analysis::grep::MAX_FIELDS_BYTES;
 use traceweir_decode::Undecoded;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::{Style, hex_lower, push_text};
-use traceweir_decode::schema::{Field, SchemaOrigin};
+use traceweir_decode::schema::{Field, Schema};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
-use super::fields::is_hidden;
 use super::{EventSink, TimeFormatter, describe_undecoded, items, push_hex};
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
@@ -102,16 +101,14 @@ impl XmlSink {
             }
         };
         out.extend_from_slice(b"\t<EventData>\r\n");
-        // Padding fields of kernel events are not shown.
-        let hides_padding = schema_match.prepared.schema.origin == SchemaOrigin::Kernel;
         let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
         let mut data = XmlFields {
             out,
+            schema: &schema_match.prepared.schema,
             style: self.style,
             scratch: &mut self.scratch,
             depth: 2,
             array_len: None,
-            hides_padding,
             max_len,
         };
         let walked = self.walker.walk(
@@ -224,6 +221,7 @@ impl EventSink for XmlSink {
 /// Writes `<Data Name="…">value</Data>`; structures become `ComplexData`.
 struct XmlFields<'a> {
     out: &'a mut Vec<u8>,
+    schema: &'a Schema,
     style: Style,
     scratch: &'a mut Vec<u8>,
     /// Number of tabs before an element.
@@ -231,7 +229,6 @@ struct XmlFields<'a> {
     /// Number of values of the open array so far; `None` outside of arrays and in arrays of
     /// structures.
     array_len: Option<usize>,
-    hides_padding: bool,
     max_len: usize,
 }
 
@@ -243,7 +240,7 @@ impl XmlFields<'_> {
 
 impl<'p> Visitor<'p> for XmlFields<'_> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        if self.hides_padding && is_hidden(field) {
+        if self.schema.is_padding(field) {
             return;
         }
         self.write_indent();

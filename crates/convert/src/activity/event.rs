@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use traceweir_analysis::report::{NetworkTransfer, Transfer};
 use traceweir_format::Guid;
+use traceweir_format::kernel::thread_state;
 
 use super::fields::{FieldValue, Fields};
 use super::lives::{ProcessIndex, ThreadIndex};
@@ -115,12 +116,12 @@ pub struct Switch {
     pub stack_thread: Option<ThreadIndex>,
 }
 
-/// States of a thread that stops running (Documented, "CSwitch class").
+/// States of a thread that stops running.
 impl Switch {
     /// `OldThreadState` of a thread that has ended.
-    pub const TERMINATED: u8 = 4;
+    pub const TERMINATED: u8 = thread_state::TERMINATED;
     /// `OldThreadState` of a thread that waits.
-    pub const WAITING: u8 = 5;
+    pub const WAITING: u8 = thread_state::WAITING;
 }
 
 /// A CPU sample.

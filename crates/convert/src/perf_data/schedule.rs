@@ -15,11 +15,8 @@
 use std::collections::HashMap;
 
 use traceweir_format::etl::WriteAt;
-use traceweir_format::kernel::{PayloadLayout, hook};
-use traceweir_format::linux::schedule::{
-    REASON_PREEMPTED, REASON_USER_REQUEST, STATE_READY, STATE_TERMINATED, STATE_WAITING, SwitchOut,
-    convert_priority,
-};
+use traceweir_format::kernel::{PayloadLayout, hook, thread_state};
+use traceweir_format::linux::schedule::{REASON_PREEMPTED, REASON_USER_REQUEST, SwitchOut, convert_priority};
 use traceweir_format::put_kernel_event;
 
 use super::output::{Moment, TraceOutput};
@@ -92,7 +89,7 @@ impl Schedule {
         };
         let switch_out = SwitchOut::new(old.tid, state);
         self.write_switch(new, old, switch_out, at, out)?;
-        if old.tid != 0 && switch_out.state != STATE_TERMINATED {
+        if old.tid != 0 && switch_out.state != thread_state::TERMINATED {
             self.keep(old.tid, at.time, stack);
         }
         Ok(true)
@@ -114,9 +111,9 @@ impl Schedule {
         let (new, old) = if is_out { (other, tid) } else { (tid, other) };
         let switch_out = match (is_out, is_preempted) {
             (false, _) => SwitchOut::default(),
-            (true, true) => SwitchOut { state: STATE_READY, reason: REASON_PREEMPTED, mode: 0 },
+            (true, true) => SwitchOut { state: thread_state::READY, reason: REASON_PREEMPTED, mode: 0 },
             (true, false) if old == 0 => SwitchOut::new(0, 0),
-            (true, false) => SwitchOut { state: STATE_WAITING, reason: REASON_USER_REQUEST, mode: 0 },
+            (true, false) => SwitchOut { state: thread_state::WAITING, reason: REASON_USER_REQUEST, mode: 0 },
         };
         let unranked = |tid| SwitchedThread { tid, priority: 0 };
         self.write_switch(unranked(new), unranked(old), switch_out, at, out)?;

@@ -31,7 +31,7 @@
 use std::sync::Arc;
 
 use traceweir_format::Guid;
-use traceweir_format::kernel::{FieldShape, Repeat, Ty, class_name, shape_of};
+use traceweir_format::kernel::{FieldShape, Repeat, Ty, class_name, shape_of, thread_state};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 
@@ -193,7 +193,7 @@ static NAMED_FIELDS: [NamedField; 17] = [
     // Start, end, DCStart, DCEnd, defunct.
     named_field(class::PROCESS, &[1, 2, 3, 4, 0x27], "Flags", Bits(PROCESS_FLAGS)),
     named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadWaitReason", Sequence(WAIT_REASON)),
-    named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadState", Sequence(THREAD_STATE)),
+    named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadState", Sequence(&thread_state::NAMES)),
     named_field(class::THREAD, &[CONTEXT_SWITCH], "OldThreadWaitMode", Sequence(&["Kernel", "User"])),
     named_field(class::THREAD, &[READY_THREAD], "AdjustReason", Sequence(&["None", "Unwait", "Boost"])),
     named_field(class::THREAD, &[READY_THREAD], "Flags", Bits(READY_FLAGS)),
@@ -260,9 +260,6 @@ const WAIT_REASON: &[&str] = &[
 pub fn wait_reason(number: u8) -> Option<&'static str> {
     WAIT_REASON.get(usize::from(number)).copied()
 }
-
-const THREAD_STATE: &[&str] =
-    &["Initialized", "Ready", "Running", "Standby", "Terminated", "Waiting", "Transition", "DeferredReady"];
 
 const READY_FLAGS: &[(u64, &str)] =
     &[(1, "FromDpc"), (2, "KernelStackSwappedOut"), (4, "ProcessSwappedOut"), (8, "DirectSwitch")];

@@ -13,12 +13,7 @@
 //!
 //! Source: Documented ("CSwitch class").
 
-/// The state of a thread that could continue to run.
-pub const STATE_READY: u8 = 1;
-/// The state of a thread that has ended.
-pub const STATE_TERMINATED: u8 = 4;
-/// The state of a thread that waits.
-pub const STATE_WAITING: u8 = 5;
+use crate::kernel::thread_state::{READY, TERMINATED, WAITING};
 
 const REASON_EXECUTIVE: u8 = 0;
 const REASON_SUSPENDED: u8 = 5;
@@ -33,7 +28,7 @@ pub const REASON_PREEMPTED: u8 = 32;
 /// unknown thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchOut {
-    /// `STATE_…`, or 0.
+    /// The state, as in [`thread_state`](crate::kernel::thread_state), or 0.
     pub state: u8,
     /// The wait reason.
     pub reason: u8,
@@ -48,17 +43,17 @@ impl SwitchOut {
         /// The kernel's mark for a thread that was preempted although it could continue to run.
         const IS_PREEMPTED: i64 = 0x100;
         let (state, reason, mode) = match (thread, prev_state & 0xFF) {
-            (0, _) => (STATE_READY, REASON_EXECUTIVE, 0),
-            (_, 0) if prev_state & IS_PREEMPTED != 0 => (STATE_READY, REASON_PREEMPTED, 0),
-            (_, 0) => (STATE_READY, REASON_DISPATCH_INTERRUPT, 0),
+            (0, _) => (READY, REASON_EXECUTIVE, 0),
+            (_, 0) if prev_state & IS_PREEMPTED != 0 => (READY, REASON_PREEMPTED, 0),
+            (_, 0) => (READY, REASON_DISPATCH_INTERRUPT, 0),
             // Interruptible sleep.
-            (_, 0x01) => (STATE_WAITING, REASON_USER_REQUEST, 1),
+            (_, 0x01) => (WAITING, REASON_USER_REQUEST, 1),
             // Stopped, traced, parked.
-            (_, 0x04 | 0x08 | 0x40) => (STATE_WAITING, REASON_SUSPENDED, 0),
+            (_, 0x04 | 0x08 | 0x40) => (WAITING, REASON_SUSPENDED, 0),
             // Dead, zombie.
-            (_, 0x10 | 0x20) => (STATE_TERMINATED, REASON_TERMINATED, 0),
+            (_, 0x10 | 0x20) => (TERMINATED, REASON_TERMINATED, 0),
             // Uninterruptible sleep, or an idle kernel thread.
-            _ => (STATE_WAITING, REASON_EXECUTIVE, 0),
+            _ => (WAITING, REASON_EXECUTIVE, 0),
         };
         Self { state, reason, mode }
     }

@@ -23,11 +23,8 @@
 //!    the idle thread: what its processor does next is not recorded.
 //! 5. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
-use traceweir_format::kernel::{PayloadLayout, hook};
-use traceweir_format::linux::schedule::{
-    REASON_PREEMPTED, REASON_USER_REQUEST, STATE_READY, STATE_TERMINATED, STATE_WAITING, SwitchOut,
-    convert_priority,
-};
+use traceweir_format::kernel::{PayloadLayout, hook, thread_state};
+use traceweir_format::linux::schedule::{REASON_PREEMPTED, REASON_USER_REQUEST, SwitchOut, convert_priority};
 use traceweir_format::put_kernel_event;
 
 use super::{Context, EventFamily, Row};
@@ -118,8 +115,8 @@ impl EventFamily for ScheduleFamily {
         }
         let (new, old) = if is_out { (UNKNOWN_THREAD, record.tid) } else { (record.tid, UNKNOWN_THREAD) };
         let (thread_state, reason) = match (is_out, is_preempted) {
-            (true, true) => (STATE_READY, REASON_PREEMPTED),
-            (true, false) => (STATE_WAITING, REASON_USER_REQUEST),
+            (true, true) => (thread_state::READY, REASON_PREEMPTED),
+            (true, false) => (thread_state::WAITING, REASON_USER_REQUEST),
             // The other thread is unknown.
             (false, _) => (0, 0),
         };
@@ -153,7 +150,7 @@ impl ScheduleFamily {
         let is_old_in_scope = context.is_thread_in_scope(old);
         let is_new_in_scope = context.is_thread_in_scope(new);
         out.is_in_scope = is_old_in_scope || is_new_in_scope;
-        if old != 0 && switch_out.state != STATE_TERMINATED {
+        if old != 0 && switch_out.state != thread_state::TERMINATED {
             self.waiting_since_ns.put(old, time);
             if is_old_in_scope && let Some(stack) = out.keep_stack(hook::CONTEXT_SWITCH, old) {
                 self.stacks.put(old, stack);

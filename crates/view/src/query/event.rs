@@ -216,9 +216,10 @@ fn read_parts(record: &Record<'_>, file: usize, facts: &mut Facts) -> RecordPart
     }
     match facts.decoder.find(record) {
         Ok(schema) => {
-            let mut fields = FieldCollector::new(MAX_FIELDS, MAX_FIELD_BYTES, MAX_VALUE_BYTES);
+            let shape = &schema.prepared.schema;
+            let mut fields = FieldCollector::new(shape, MAX_FIELDS, MAX_FIELD_BYTES, MAX_VALUE_BYTES);
             let width = record.pointer_size();
-            let walked = Walker::default().walk(&schema.prepared.schema, schema.payload, width, &mut fields);
+            let walked = Walker::default().walk(shape, schema.payload, width, &mut fields);
             parts.undecoded = walked.err().map(|reason| reason.to_string());
             parts.fields = fields.fields;
             let mut message = Vec::new();

@@ -1,10 +1,9 @@
 //! The fields of an event as text.
 
 use traceweir_decode::format::{Style, push_text};
-use traceweir_decode::schema::{Field, FieldKind};
+use traceweir_decode::schema::{Field, Schema};
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
-use traceweir_format::spec::types::OutType;
 
 /// A field of an event.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,7 +17,8 @@ pub(crate) struct FieldText {
 
 /// Collects fields up to a number and a total size.
 #[derive(Debug)]
-pub(crate) struct FieldCollector {
+pub(crate) struct FieldCollector<'s> {
+    schema: &'s Schema,
     pub(crate) fields: Vec<FieldText>,
     depth: usize,
     bytes_left: usize,
@@ -26,14 +26,20 @@ pub(crate) struct FieldCollector {
     max_value_bytes: usize,
 }
 
-impl FieldCollector {
-    pub(crate) const fn new(max_fields: usize, max_bytes: usize, max_value_bytes: usize) -> Self {
-        Self { fields: Vec::new(), depth: 0, bytes_left: max_bytes, fields_left: max_fields, max_value_bytes }
+impl<'s> FieldCollector<'s> {
+    pub(crate) const fn new(
+        schema: &'s Schema,
+        max_fields: usize,
+        max_bytes: usize,
+        max_value_bytes: usize,
+    ) -> Self {
+        let (bytes_left, fields_left) = (max_bytes, max_fields);
+        Self { schema, fields: Vec::new(), depth: 0, bytes_left, fields_left, max_value_bytes }
     }
 
     /// Returns a collector for values that are compared: statistics and filters have to agree.
-    pub(crate) const fn for_values() -> Self {
-        Self::new(200, 16 << 10, 200)
+    pub(crate) const fn for_values(schema: &'s Schema) -> Self {
+        Self::new(schema, 200, 16 << 10, 200)
     }
 
     fn push(&mut self, field: &Field, value: String, number: Option<f64>) {
@@ -45,9 +51,9 @@ impl FieldCollector {
     }
 }
 
-impl<'p> Visitor<'p> for FieldCollector {
+impl<'p> Visitor<'p> for FieldCollector<'_> {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
-        if matches!(field.kind, FieldKind::Value { output: OutType::NOPRINT, .. }) {
+        if self.schema.is_padding(field) {
             return;
         }
         let mut text = Vec::new();

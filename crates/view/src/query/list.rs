@@ -364,7 +364,7 @@ fn accepts_fields(event: &DescribedEvent<'_>, criteria: &[FieldCriterion], walke
         return true;
     }
     let Ok(found) = &event.schema_match else { return false };
-    let mut fields = FieldCollector::for_values();
+    let mut fields = FieldCollector::for_values(&found.prepared.schema);
     // If the payload ends early, the fields before its end are compared.
     let _ = walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut fields);
     criteria.iter().all(|criterion| criterion.accepts(&fields.fields))
@@ -500,7 +500,7 @@ impl EventText {
             let text = String::from_utf8_lossy(&self.buffer);
             return shorten(&text, MAX_TEXT_CHARS).to_owned();
         }
-        let mut fields = FieldCollector::new(24, 2048, 200);
+        let mut fields = FieldCollector::new(&schema.prepared.schema, 24, 2048, 200);
         // If the payload ends early, the fields before its end are shown.
         let _ = self.walker.walk(&schema.prepared.schema, schema.payload, width, &mut fields);
         let texts = fields.fields.iter().map(|field| format!("{}={}", field.name, field.value));

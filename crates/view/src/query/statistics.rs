@@ -104,7 +104,7 @@ pub(crate) fn describe_field(
         let mut facts = view.facts();
         let field = view.with_record_within(&mut budget, position, time, |record| {
             let schema = facts.decoder.find(record).ok()?;
-            let mut fields = FieldCollector::for_values();
+            let mut fields = FieldCollector::for_values(&schema.prepared.schema);
             let _ = walker.walk(&schema.prepared.schema, schema.payload, record.pointer_size(), &mut fields);
             fields.fields.into_iter().find(|field| field.name == query.field)
         });

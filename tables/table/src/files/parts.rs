@@ -9,15 +9,25 @@
 //! exist, and renaming and removing never follow links. Links in place of folders are refused.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
 use super::format::FileFormat;
-use super::hidden::{create_new, random_digits};
+
+/// Returns random hexadecimal digits, for names that cannot be predicted.
+fn random_digits() -> String {
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+}
+
+/// Creates a file. Fails if the name exists, also as a link.
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
 
 /// Where the files of a dataset are, and how they are named.
 #[derive(Clone, Debug)]
@@ -158,7 +168,7 @@ mod tests {
         }
         symlink(&victim, target.hidden_path("t", 1)).unwrap();
         let (_, mut file) = parts.begin(&"t".into()).unwrap();
-        std::io::Write::write_all(&mut file, b"new").unwrap();
+        io::Write::write_all(&mut file, b"new").unwrap();
         assert!(parts.begin(&"t".into()).is_err(), "the hidden name is taken by a link");
         parts.publish().unwrap();
         let names: Vec<_> = fs::read_dir(root.join("t")).unwrap().map(|e| e.unwrap().file_name()).collect();

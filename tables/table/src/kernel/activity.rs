@@ -108,6 +108,10 @@ impl Activity<'_> {
                 scheduler.record_wake(event.time_ns, *thread);
                 Ok(())
             }
+            Occurrence::ThreadEnd { thread } => {
+                self.schedulers.entry(event.file).or_default().record_end(event.time_ns, *thread);
+                Ok(())
+            }
             Occurrence::Transfer(transfer) => self.add_transfer(facts, joined, transfer, sink),
             Occurrence::Network(transfer) => self.add_network(facts, joined, transfer, sink),
             _ => Ok(()),
@@ -189,7 +193,8 @@ impl Activity<'_> {
         let (run, thread_return) =
             self.schedulers.entry(event.file).or_default().record_switch(event.time_ns, switch, ());
         let span = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).ok();
-        let ran = run.and_then(|run| span(run.from, run.to));
+        // If the switch away from a thread that ended is missing, the span is that of this thread.
+        let ran = run.filter(|run| run.thread == switch.old).and_then(|run| span(run.from, run.to));
         let absent = thread_return
             .and_then(|thread_return| Some((thread_return.absence?.from, thread_return.to)))
             .and_then(|(from, to)| span(from, to));

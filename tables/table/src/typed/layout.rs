@@ -9,7 +9,6 @@ use traceweir_format::spec::types::{InType, OutType};
 
 use crate::column::{list_type, name_type, time_type};
 use crate::events::{ColumnSet, EventColumn};
-use crate::json::is_padding;
 use crate::names::{UniqueNames, column_name};
 
 /// The key of the metadata of a column with the name that the field has in the trace.
@@ -91,7 +90,7 @@ impl TypeLayout {
         let (mut columns, mut conversions, mut types) = (Vec::new(), Vec::new(), Vec::new());
         let mut fields: Vec<Arc<ArrowField>> = head.schema().fields().iter().cloned().collect();
         for field in schema.top() {
-            if is_padding(schema.origin, field) {
+            if schema.is_padding(field) {
                 columns.push(None);
                 continue;
             }

@@ -2,11 +2,10 @@
 
 use super::*;
 use proptest::prelude::*;
+use traceweir_format::kernel::thread_state::READY;
 
 /// `OldThreadState` in switches from `NO_ID`.
 const INITIALIZED: u8 = 0;
-/// `OldThreadState` of a preempted thread.
-const READY: u8 = 1;
 /// `OldThreadState` of the idle thread.
 const RUNNING: u8 = 2;
 /// `OldThreadWaitReason` of all switches.

@@ -41,21 +41,15 @@ pub(super) struct TableConversion<'a> {
 impl TableConversion<'_> {
     /// Writes one table.
     pub(super) fn write_file(&self, format: TableFormat, out: impl Write + Send) -> Result<Conversion> {
-        if self.layout != TableLayout::Events {
-            anyhow::bail!("a single file has one table: use -o FOLDER for this layout");
-        }
-        let (options, out) = (self.options(format), std::io::BufWriter::new(out));
-        let (conversion, mut out) =
-            traceweir_table::convert::write_file(self.input, &options, options.format, out)?;
+        let out = std::io::BufWriter::new(out);
+        let (conversion, mut out) = traceweir_table::write_file(self.input, &self.options(format), out)?;
         out.flush()?;
         Ok(conversion)
     }
 
     /// Writes tables into the folder of a dataset.
     pub(super) fn write_dataset(&self, format: TableFormat, folder: &Path) -> Result<Conversion> {
-        let traceweir_table::TableOptions { format, layout, host, functions } = self.options(format);
-        let options = traceweir_table::DatasetOptions { layout, format, host, functions };
-        traceweir_table::write_dataset(self.input, &options, folder)
+        traceweir_table::write_dataset(self.input, &self.options(format), folder)
     }
 
     fn options(&self, format: TableFormat) -> traceweir_table::TableOptions {
