@@ -53,7 +53,8 @@ mod tests;
 mod tracepoint;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -62,6 +63,7 @@ use anyhow::{Context, Result, bail};
 use traceweir_analysis::observer::ReadObserver;
 use traceweir_analysis::text::escape_path;
 
+use self::file::{MAGIC_BYTES, check_magic};
 use self::importer::Importer;
 use self::survey::Survey;
 use self::target::RecordingFile;
@@ -99,21 +101,39 @@ pub fn import_bytes(recording: &[u8]) -> Result<(Vec<u8>, Conversion)> {
 /// because it has neither a length nor a second pass.
 fn open(path: &Path) -> Result<(File, Option<SystemTime>)> {
     let is_standard_input = path.as_os_str() == STANDARD_INPUT;
-    let source = if is_standard_input { Path::new("/dev/stdin") } else { path };
-    let metadata = source.metadata().context("cannot open")?;
+    let (mut file, metadata) = if is_standard_input {
+        let file = File::from(io::stdin().as_fd().try_clone_to_owned().context("cannot open")?);
+        let metadata = file.metadata().context("cannot open")?;
+        (file, metadata)
+    } else {
+        let metadata = path.metadata().context("cannot open")?;
+        if metadata.is_dir() {
+            return open(&find_in_folder(path)?);
+        }
+        // A device may do anything when it is opened.
+        if !metadata.is_file() && !metadata.file_type().is_fifo() {
+            bail!("is neither a file nor a pipe");
+        }
+        let file = File::open(path).context("cannot open")?;
+        let metadata = file.metadata().context("cannot open")?;
+        (file, metadata)
+    };
+    if metadata.is_file() {
+        return Ok((file, metadata.modified().ok()));
+    }
     if metadata.is_dir() {
-        return open(&find_in_folder(path)?);
+        bail!("is a folder: name it instead of redirecting it");
     }
     let kind = metadata.file_type();
     if kind.is_char_device() || kind.is_block_device() {
         bail!("is a device, not a recording of perf");
     }
-    let mut file = File::open(source).context("cannot open")?;
-    if metadata.is_file() {
-        return Ok((file, metadata.modified().ok()));
-    }
+    // What is no recording may be endless.
+    let mut magic = Vec::new();
+    (&mut file).take(MAGIC_BYTES as u64).read_to_end(&mut magic).context("cannot read the pipe")?;
+    check_magic(&magic)?;
     let mut copy = tempfile::tempfile().context("cannot create a temporary file")?;
-    io::copy(&mut file, &mut copy).context("cannot copy the pipe to a temporary file")?;
+    io::copy(&mut magic.chain(file), &mut copy).context("cannot copy the pipe to a temporary file")?;
     Ok((copy, None))
 }
 

@@ -71,7 +71,7 @@ impl PerfettoWriter<'_> {
         let cpu = tables.output_cpu(*machine, *cpu);
         if *time_ns < tables.from_ns {
             if let Activity::Switch(switch) = activity {
-                self.first_switches.insert(cpu, *switch);
+                self.first_switches.insert(cpu, (*time_ns, *switch));
             }
             return Ok(());
         }

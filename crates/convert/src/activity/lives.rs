@@ -9,10 +9,12 @@
 //!     process, with the name of the last program.
 //! L2  Two traces of one machine may report the same start. Starts less than [`SAME_START_NS`] apart
 //!     are one start.
-//! L3  The numbers of processes, of threads and of bytes of names are limited. Beyond the limits,
+//! L3  If no event describes a thread, its stacks name its process. A stack with another process
+//!     shows that the id was reused: a new thread begins with it.
+//! L4  The numbers of processes, of threads and of bytes of names are limited. Beyond the limits,
 //!     events have no process or thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use traceweir_analysis::report::{LifeChange, ProcessEvent, ThreadEvent};
@@ -103,6 +105,8 @@ pub struct Lives {
     threads: Vec<Thread>,
     by_pid: HashMap<(u16, u32), IdLives<ProcessIndex>>,
     by_tid: HashMap<(u16, u32), IdLives<ThreadIndex>>,
+    /// The threads that no event describes, but stacks do.
+    seen_in_stacks: HashSet<ThreadIndex>,
     name_bytes: usize,
     /// Number of times that a process or thread beyond the limits was needed.
     pub over_limit: u64,
@@ -186,6 +190,27 @@ impl Lives {
         self.add_thread(at, tid, process, Life::default())
     }
 
+    /// Learns from a stack to which process a thread belongs.
+    pub(super) fn observe_stack(&mut self, at: MachineTime, tid: u32, pid: u32) {
+        let is_new = self.find_thread(at.machine, tid, at.time_ns).is_none();
+        let Some(index) = self.find_or_add_thread(at, tid, Some(pid)) else { return };
+        if is_new {
+            self.seen_in_stacks.insert(index);
+        }
+        let Some(thread) = self.thread(index) else { return };
+        let named_pid = thread.process.and_then(|process| self.process(process)).map(|process| process.pid);
+        if named_pid.is_none_or(|named| named == pid) || !self.seen_in_stacks.contains(&index) {
+            return;
+        }
+        let process = self.find_or_add_process(at, pid);
+        let life = Life { start_ns: Some(at.time_ns), end_ns: None };
+        let Some(next) = self.add_thread(at, tid, process, life) else { return };
+        self.seen_in_stacks.insert(next);
+        if let Some(thread) = self.threads.get_mut(index.0 as usize) {
+            thread.life.end_ns = Some(at.time_ns.saturating_sub(1));
+        }
+    }
+
     fn add_process(&mut self, at: MachineTime, pid: u32, life: Life) -> Option<ProcessIndex> {
         let machine = at.machine;
         let index = ProcessIndex(u32::try_from(self.processes.len()).ok()?);
@@ -257,6 +282,7 @@ impl Lives {
         let Some(index) = known.or_else(|| self.add_thread(at, tid, process, new())) else { return };
         let name = self.intern(&event.name);
         let Some(thread) = self.threads.get_mut(index.0 as usize) else { return };
+        self.seen_in_stacks.remove(&index);
         change_life(&mut thread.life, at.time_ns, change);
         thread.process = process.or(thread.process);
         thread.name = name.or(thread.name.take());
@@ -396,6 +422,28 @@ mod tests {
         lives.observe_process(at(9_000_000), &process(LifeChange::End, 7, "a"));
         assert_eq!(lives.processes().len(), 1);
         assert_eq!(lives.processes()[0].life, Life { start_ns: Some(5_000_000), end_ns: Some(9_000_000) });
+    }
+
+    #[test]
+    fn stacks_of_a_reused_thread_id_name_its_processes() {
+        let mut lives = Lives::default();
+        let pid_at = |lives: &Lives, time_ns: i64| {
+            let process = lives.process_of(lives.find_thread(0, 500, time_ns)?)?;
+            Some(lives.process(process)?.pid)
+        };
+        for (time_ns, pid) in [(10, 100), (20, 100), (30, 200), (40, 200)] {
+            lives.observe_stack(at(time_ns), 500, pid);
+        }
+        assert_eq!(
+            [0, 10, 29, 30, 50].map(|time_ns| pid_at(&lives, time_ns)),
+            [100, 100, 100, 200, 200].map(Some)
+        );
+        assert_eq!(lives.threads().len(), 2);
+        // Events that describe the thread decide.
+        let (change, name) = (LifeChange::Exists, String::new());
+        lives.observe_thread(at(50), &ThreadEvent { change, pid: Some(200), tid: 500, name });
+        lives.observe_stack(at(60), 500, 300);
+        assert_eq!((pid_at(&lives, 60), lives.threads().len()), (Some(200), 2));
     }
 
     #[test]

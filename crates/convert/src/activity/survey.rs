@@ -205,9 +205,10 @@ impl Surveyor {
             if let Some(walk) = StackWalk::parse(record)
                 && walk.process_id != NO_ID
             {
-                let time_ns = time_of(record, clock, context.offset_ns);
+                let since_start = clock.nanos_since_start(walk.event_time);
+                let time_ns = context.offset_ns.saturating_add(since_start).max(0);
                 let at = MachineTime { machine: context.machine, time_ns };
-                self.lives.find_or_add_thread(at, walk.thread_id, Some(walk.process_id));
+                self.lives.observe_stack(at, walk.thread_id, walk.process_id);
             }
             return;
         }

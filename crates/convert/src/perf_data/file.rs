@@ -20,7 +20,9 @@ use anyhow::{Result, bail};
 use traceweir_format::etl::ReadAt;
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
 
-const MAGIC: [u8; 8] = *b"PERFILE2";
+/// Number of the bytes with which every recording begins.
+pub(super) const MAGIC_BYTES: usize = 8;
+const MAGIC: [u8; MAGIC_BYTES] = *b"PERFILE2";
 const BIG_ENDIAN_MAGIC: [u8; 8] = *b"2ELIFREP";
 const OLD_MAGIC: [u8; 8] = *b"PERFFILE";
 /// Size of the header in a pipe.
@@ -102,20 +104,25 @@ pub(super) struct FileHeader {
     pub(super) features: Vec<(u32, Section)>,
 }
 
+/// Checks that a file begins as a recording of perf.
+pub(super) fn check_magic(bytes: &[u8]) -> Result<()> {
+    match bytes.first_chunk::<MAGIC_BYTES>() {
+        Some(&MAGIC) => Ok(()),
+        Some(&BIG_ENDIAN_MAGIC) => {
+            bail!("recorded on a big-endian machine; only little-endian recordings can be read")
+        }
+        Some(&OLD_MAGIC) => bail!("has the format of perf before Linux 3.0, which cannot be read"),
+        _ => bail!("not a recording of perf: it does not begin with PERFILE2"),
+    }
+}
+
 impl FileHeader {
     /// Reads the header of a recording.
     pub(super) fn read<R: ReadAt + ?Sized>(source: &R) -> Result<Self> {
         let mut bytes = [0; FILE_HEADER_BYTES];
         let count = source.read_at(0, &mut bytes)?;
         let bytes = bytes.get(..count).unwrap_or_default();
-        match bytes.first_chunk::<8>() {
-            Some(&MAGIC) => {}
-            Some(&BIG_ENDIAN_MAGIC) => {
-                bail!("recorded on a big-endian machine; only little-endian recordings can be read")
-            }
-            Some(&OLD_MAGIC) => bail!("has the format of perf before Linux 3.0, which cannot be read"),
-            _ => bail!("not a recording of perf: it does not begin with PERFILE2"),
-        }
+        check_magic(bytes)?;
         let length = source.len();
         if u64_at(bytes, 8) == PIPE_HEADER_BYTES {
             let records = PIPE_HEADER_BYTES..length;

@@ -346,7 +346,7 @@ impl<W: WriteAt> Converter<W> {
             }
         };
         add(profile.samples, "sample", "");
-        let short = " left out: their periods are too short to count, because perf begins with short ones to find the frequency";
+        let short = " left out: their periods are short, so other samples stand for them";
         add(profile.short_samples, "sample", short);
         add(profile.counter_samples, "sample", " of other events, as PerfInfo/PmcCounterProf");
         add(schedule.switches, "context switch", "");

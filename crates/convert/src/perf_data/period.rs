@@ -12,8 +12,13 @@
 //! 1. The weight is the period in units of the usual period, rounded.
 //! 2. Periods of less than half a unit add up; the sample that completes half a unit has the weight
 //!    1, and the sum goes on from minus half a unit. So their total weight is right.
-//! 3. A sample of weight 0 is left out and counted: a sample of a trace has at least the weight 1.
+//! 3. A period that no event can reach within the recording, or within a second, is damaged and
+//!    ignored: the sample has the weight 1.
+//! 4. A sample of weight 0 is left out and counted: a sample of a trace has at least the weight 1.
 
+const NS_PER_SECOND: u64 = 1_000_000_000;
+/// The highest rate of any event, in events a nanosecond: several instructions a cycle.
+const MAX_EVENTS_PER_NS: u64 = 32;
 /// The number of buckets: one for each bit of a period.
 const BUCKETS: usize = u64::BITS as usize;
 
@@ -42,7 +47,9 @@ impl PeriodHistogram {
 
     /// Returns the usual period: half of all counted events lie in periods about as long, or longer.
     /// `None` if no sample has a period.
-    fn usual_period(&self) -> Option<u64> {
+    fn usual_period(mut self, longest: u64) -> Option<u64> {
+        let first_too_long = longest.checked_ilog2().map_or(0, |bit| bit as usize).saturating_add(1);
+        self.buckets.iter_mut().skip(first_too_long).for_each(|bucket| *bucket = (0, 0));
         let total = self.buckets.iter().fold(0_u128, |sum, bucket| sum.saturating_add(bucket.1));
         let mut below = 0_u128;
         let median = self.buckets.iter().position(|(_, sum)| {
@@ -65,16 +72,20 @@ pub(super) struct PeriodWeights {
     unit: Option<u64>,
     /// The sum of short periods that no weight stands for yet.
     rest: i128,
+    /// The longest period that an event can reach within the recording.
+    longest: u64,
 }
 
 impl PeriodWeights {
-    pub(super) fn new(histogram: &PeriodHistogram) -> Self {
-        Self { unit: histogram.usual_period(), rest: 0 }
+    /// `duration_ns` is the time from the first to the last record.
+    pub(super) fn new(histogram: &PeriodHistogram, duration_ns: u64) -> Self {
+        let longest = duration_ns.max(NS_PER_SECOND).saturating_mul(MAX_EVENTS_PER_NS);
+        Self { unit: histogram.clone().usual_period(longest), rest: 0, longest }
     }
 
     /// Returns the weight of the next sample.
     pub(super) fn next(&mut self, period: u64) -> u16 {
-        let Some(unit) = self.unit.filter(|_| period > 0) else { return 1 };
+        let Some(unit) = self.unit.filter(|_| (1..=self.longest).contains(&period)) else { return 1 };
         let half = unit.div_ceil(2);
         if period >= half {
             let doubled = u128::from(period).saturating_mul(2).saturating_add(unit.into());
@@ -99,7 +110,7 @@ mod tests {
     fn weigh(periods: &[u64]) -> Vec<u16> {
         let mut histogram = PeriodHistogram::default();
         periods.iter().for_each(|period| histogram.add(*period));
-        let mut weights = PeriodWeights::new(&histogram);
+        let mut weights = PeriodWeights::new(&histogram, u64::MAX);
         periods.iter().map(|period| weights.next(*period)).collect()
     }
 
@@ -116,7 +127,16 @@ mod tests {
     fn usual_periods_may_lie_on_both_sides_of_a_power_of_two() {
         let mut histogram = PeriodHistogram::default();
         [1_000_000, 1_100_000].repeat(50).into_iter().for_each(|period| histogram.add(period));
-        assert_eq!(histogram.usual_period(), Some(1_050_000));
+        assert_eq!(histogram.usual_period(u64::MAX), Some(1_050_000));
+    }
+
+    #[test]
+    fn impossible_period_does_not_remove_the_other_samples() {
+        let mut histogram = PeriodHistogram::default();
+        let periods = [1_000_000, 1_000_000, 1 << 62, 1_000_000];
+        periods.iter().for_each(|period| histogram.add(*period));
+        let mut weights = PeriodWeights::new(&histogram, 1_000_000);
+        assert_eq!(periods.map(|period| weights.next(period)), [1, 1, 1, 1]);
     }
 
     #[test]
@@ -139,10 +159,10 @@ mod tests {
         fn total_weight_is_that_of_the_periods(periods in proptest::collection::vec(1_u64..2000, 1..200)) {
             let mut histogram = PeriodHistogram::default();
             periods.iter().for_each(|period| histogram.add(*period));
-            let unit = histogram.usual_period().unwrap();
+            let unit = histogram.clone().usual_period(u64::MAX).unwrap();
             let (short, long): (Vec<u64>, Vec<u64>) =
                 periods.iter().partition(|period| **period < unit.div_ceil(2));
-            let mut weights = PeriodWeights::new(&histogram);
+            let mut weights = PeriodWeights::new(&histogram, u64::MAX);
             let weight: u64 = short.iter().map(|period| u64::from(weights.next(*period))).sum();
             prop_assert!((weight * unit).abs_diff(short.iter().sum()) <= unit);
             for period in long {

@@ -43,8 +43,11 @@ pub(super) struct Profile {
 impl Profile {
     pub(super) fn new(survey: &Survey) -> Self {
         let has_frequency = survey.events.main_event().is_some_and(|event| event.attr.has_frequency());
-        let weights =
-            if has_frequency { PeriodWeights::new(&survey.periods) } else { PeriodWeights::default() };
+        let duration_ns = survey.times.map_or(0, |(first, last)| last.saturating_sub(first));
+        let weights = match has_frequency {
+            true => PeriodWeights::new(&survey.periods, duration_ns),
+            false => PeriodWeights::default(),
+        };
         Self { main: survey.events.main(), weights, ..Self::default() }
     }
 

@@ -115,7 +115,13 @@ impl Survey {
             kind::COMPRESSED | kind::COMPRESSED2 => {
                 bail!("its records are compressed (perf record -z); compressed recordings cannot be read")
             }
-            kind::HEADER_ATTR => self.read_attr_record(record.body()),
+            kind::HEADER_ATTR => {
+                let main = self.events.main();
+                self.read_attr_record(record.body());
+                if self.events.main() != main {
+                    self.periods = PeriodHistogram::default();
+                }
+            }
             kind::HEADER_BUILD_ID => self.features.add_build_id(record.bytes),
             kind::HEADER_TRACING_DATA => {
                 if let Some(bytes) = record.trailing.read(source, MAX_SECTION_BYTES) {

@@ -1,10 +1,12 @@
 //! What processors do: context switches, threads that become ready, threads that end, and samples.
 
+use std::collections::HashMap;
+
 use anyhow::Result;
 
 use super::fields::{ftrace, packet, perf_sample, sched};
 use super::writer::PerfettoWriter;
-use crate::activity::{ActivityTables, Sample, StackFrame, Switch, ThreadIndex};
+use crate::activity::{ActivityTables, Sample, StackFrame, Switch, Thread, ThreadIndex};
 use crate::protobuf::Message;
 
 /// Bytes of scheduling events of one processor, and of all, to collect before they become packets.
@@ -81,12 +83,27 @@ impl PerfettoWriter<'_> {
         })
     }
 
-    /// Writes which threads run when the time span of the filters begins. The threads that ran before
-    /// them may have run elsewhere since then, so they are not named.
+    /// Writes which threads run when the time span of the filters begins. A thread whose next switch
+    /// is lost may have ended or moved to another processor. The threads that ran before them may have
+    /// run elsewhere since then, so they are not named.
     pub(super) fn write_first_switches(&mut self, tables: &ActivityTables) -> Result<()> {
         let Some(start_ns) = self.start_ns else { return Ok(()) };
         let at = start_ns.saturating_add(u64::try_from(tables.from_ns).unwrap_or(0));
-        while let Some((cpu, switch)) = self.first_switches.pop_first() {
+        let switches = std::mem::take(&mut self.first_switches);
+        let mut last_times = HashMap::new();
+        for (time_ns, switch) in switches.values() {
+            let last = last_times.entry(switch.new).or_insert(*time_ns);
+            *last = (*last).max(*time_ns);
+        }
+        for (cpu, (time_ns, switch)) in switches {
+            let thread = switch.new.and_then(|thread| tables.lives.thread(thread));
+            let has_ended =
+                |thread: &Thread| thread.life.end_ns.is_some_and(|end_ns| end_ns <= tables.from_ns);
+            let has_moved =
+                |thread: &Thread| thread.tid != 0 && last_times.get(&switch.new) != Some(&time_ns);
+            if thread.is_some_and(|thread| has_ended(thread) || has_moved(thread)) {
+                continue;
+            }
             self.add_switch(tables, at, cpu, &Switch { selects_old: false, ..switch })?;
         }
         Ok(())

@@ -40,8 +40,8 @@ pub(super) struct PerfettoWriter<'o> {
     /// Sums of the counters of transfers.
     pub(super) totals: BTreeMap<String, u64>,
     pub(super) idle_samples: u64,
-    /// The last switch on each processor before the time span of the filters.
-    pub(super) first_switches: BTreeMap<u32, Switch>,
+    /// The last switch on each processor before the time span of the filters, with its time.
+    pub(super) first_switches: BTreeMap<u32, (i64, Switch)>,
     /// The last switch on each processor: whether the filters select the run that it begins.
     pub(super) selected_runs: BTreeMap<u32, bool>,
 }
