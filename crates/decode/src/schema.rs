@@ -402,7 +402,7 @@ impl Schema {
         Ok(self)
     }
 
-    /// Returns whether every top-level field has a [fast path](Field::fast_path), so that a loop over
+    /// Returns whether every top-level field has a [fast path](Field::fast_path()), so that a loop over
     /// the fields visits what a walk does.
     #[inline]
     #[must_use]
