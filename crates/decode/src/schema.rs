@@ -402,8 +402,8 @@ impl Schema {
         Ok(self)
     }
 
-    /// Returns whether every top-level field has a [fast path](Field::fast_path()), so that a loop over
-    /// the fields visits what a walk does.
+    /// Returns whether every top-level field has a [fast path](Field::fast_path()), so that a loop
+    /// over the fields visits what a walk does.
     #[inline]
     #[must_use]
     pub const fn is_flat(&self) -> bool {
