@@ -26,7 +26,7 @@ pub struct EventSelection<'f> {
     needs_description: bool,
     needs_only_provider: bool,
     decisions: [Option<Decision>; DECISION_SLOTS],
-    /// Number of events that `head` still allows.
+    /// Number of events that `head` still allows, if the filter has it.
     remaining: u64,
 }
 
@@ -44,7 +44,7 @@ impl<'f> EventSelection<'f> {
             needs_description: filter.needs_description(),
             needs_only_provider: filter.needs_only_provider(),
             decisions: [None; DECISION_SLOTS],
-            remaining: filter.head.unwrap_or(u64::MAX),
+            remaining: filter.head.unwrap_or_default(),
         }
     }
 
@@ -89,6 +89,9 @@ impl<'f> EventSelection<'f> {
     /// Counts the record of an accepted event, as [`count`](Self::count) does.
     #[inline]
     pub fn count_record(&mut self, record: &Record<'_>) -> ReadFlow {
+        if self.filter.head.is_none() {
+            return ReadFlow::Continue;
+        }
         self.remaining = self.remaining.saturating_sub(u64::from(!describes_file(record)));
         if self.remaining == 0 { ReadFlow::Stop } else { ReadFlow::Continue }
     }

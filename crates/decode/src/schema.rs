@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::types::{InType, OutType};
+use traceweir_format::text::{until_nul8, until_nul16};
 
+use crate::value::Value;
 use crate::{Error, Result};
 
 /// The largest number of fields of one event.
@@ -79,6 +81,7 @@ pub struct Schema {
     fields: Vec<Field>,
     top: usize,
     has_references: bool,
+    has_fast_paths: bool,
     /// Whether the schema describes the log-file header event, two pointers of which stand for
     /// names: see [`walk`](crate::walk).
     pub(crate) is_log_file_header: bool,
@@ -116,7 +119,8 @@ impl PartialEq for Field {
 /// The fast path for a field with one value of a common type and natural length, to which no other
 /// field refers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FastPath {
+#[allow(missing_docs)] // The names are those of `Value`.
+pub enum FastPath {
     /// The field has no fast path.
     #[default]
     No,
@@ -147,6 +151,52 @@ impl FastPath {
             },
             _ => Self::No,
         }
+    }
+
+    /// Reads the value at the start of `bytes`, and returns it with the bytes after it; `None`
+    /// without a fast path or enough bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn split_value(self, bytes: &[u8], pointer_size: usize) -> Option<(Value<'_>, &[u8])> {
+        Some(match self {
+            Self::No => return None,
+            Self::U8 => {
+                let (value, rest) = bytes.split_first()?;
+                (Value::U8(*value), rest)
+            }
+            Self::U16 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                (Value::U16(u16::from_le_bytes(*value)), rest)
+            }
+            Self::U32 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                (Value::U32(u32::from_le_bytes(*value)), rest)
+            }
+            Self::I32 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                (Value::I32(i32::from_le_bytes(*value)), rest)
+            }
+            Self::U64 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                (Value::U64(u64::from_le_bytes(*value)), rest)
+            }
+            Self::Pointer if pointer_size == 4 => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                (Value::Pointer(u32::from_le_bytes(*value).into()), rest)
+            }
+            Self::Pointer => {
+                let (value, rest) = bytes.split_first_chunk()?;
+                (Value::Pointer(u64::from_le_bytes(*value)), rest)
+            }
+            Self::Text8 => {
+                let text = until_nul8(bytes);
+                (Value::Text8(text), bytes.get(text.len().wrapping_add(1)..).unwrap_or_default())
+            }
+            Self::Text16 => {
+                let text = until_nul16(bytes);
+                (Value::Text16(text), bytes.get(text.len().wrapping_add(2)..).unwrap_or_default())
+            }
+        })
     }
 }
 
@@ -257,6 +307,14 @@ impl Field {
         }
     }
 
+    /// Returns how to read the field without a walk, if it is of a common kind. Known after
+    /// [`Schema::seal`].
+    #[inline]
+    #[must_use]
+    pub const fn fast_path(&self) -> FastPath {
+        self.fast_path
+    }
+
     /// Returns the field with this count.
     #[must_use]
     pub fn with_count(mut self, count: Count) -> Self {
@@ -340,9 +398,18 @@ impl Schema {
         }
         self.has_references = fields.iter().any(|f| f.is_referenced);
         fields.iter_mut().for_each(|f| f.fast_path = FastPath::for_field(f));
+        self.has_fast_paths = fields.iter().take(top).all(|field| field.fast_path != FastPath::No);
         self.fields = fields;
         self.top = top;
         Ok(self)
+    }
+
+    /// Returns whether every top-level field has a [fast path](Field::fast_path()), so that a loop
+    /// over the fields visits what a walk does.
+    #[inline]
+    #[must_use]
+    pub const fn is_flat(&self) -> bool {
+        self.has_fast_paths && !self.is_log_file_header
     }
 
     /// Gives a map to a field; does nothing for structures and indexes past the end.

@@ -12,7 +12,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, BinaryArray, ListArray, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, TimeUnit};
-use traceweir_format::time::FileTime;
+use traceweir_format::time::{FileTime, UNIX_EPOCH_AS_FILETIME};
 
 use crate::dictionary::NameColumn;
 
@@ -34,7 +34,8 @@ pub(crate) fn list_type(item: DataType) -> DataType {
 /// Returns nanoseconds since 1970; `None` before 1677 and after 2262, where they exceed 64 bits.
 #[inline]
 pub(crate) fn unix_nanoseconds(time: FileTime) -> Option<i64> {
-    i64::try_from(time.unix_ns()).ok()
+    const NS_PER_UNIT: i64 = 100;
+    time.0.checked_sub(UNIX_EPOCH_AS_FILETIME)?.checked_mul(NS_PER_UNIT)
 }
 
 /// The parts of an array of texts or bytes.

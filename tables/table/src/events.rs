@@ -11,17 +11,17 @@ mod columns;
 mod shared;
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use anyhow::Result;
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{ArrayRef, RecordBatch, TimestampNanosecondArray, UInt32Array, new_null_array};
 use arrow_schema::{DataType, SchemaRef};
 use traceweir_analysis::event::DescribedEvent;
 use traceweir_analysis::frames::resolve_stack;
 use traceweir_decode::Undecoded;
 use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::Style;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::source::prepared::SchemaId;
 use traceweir_decode::walk::Walker;
 use traceweir_format::Guid;
@@ -29,31 +29,16 @@ use traceweir_format::stack_walk::StackWalk;
 
 pub use self::columns::{ColumnSet, EventColumn};
 use self::shared::{Kind, SharedValues, Source};
-use crate::column::{Column, unix_nanoseconds};
+use crate::column::{Column, time_type, unix_nanoseconds};
 use crate::dictionary::{NO_NAME, NameKey};
-use crate::json::JsonFields;
+use crate::json::push_payload;
 
 /// Returns a number for tables of recent schemas. Schemas that are prepared one after the other have
 /// different numbers.
+#[inline]
 pub(crate) fn slot_of(schema: SchemaId) -> usize {
-    /// Keeps the number that is hashed.
-    #[derive(Default)]
-    struct LastNumber(u64);
-
-    impl Hasher for LastNumber {
-        fn finish(&self) -> u64 {
-            self.0
-        }
-        fn write(&mut self, _: &[u8]) {}
-        fn write_u64(&mut self, number: u64) {
-            self.0 = number;
-        }
-    }
-
-    let mut number = LastNumber::default();
-    schema.hash(&mut number);
     // The low bits suffice for a slot.
-    usize::from(number.finish() as u16)
+    usize::from(schema.number() as u16)
 }
 
 /// Builds the rows of the table `events`.
@@ -62,14 +47,22 @@ pub struct EventColumns {
     needs_kinds: bool,
     needs_sources: bool,
     schema: SchemaRef,
-    /// Builders of the wanted columns. Those of the numbers that `kinds` and `sources` make stay empty.
+    /// Builders of the wanted columns, except the numbers of `kinds` and `sources`, times and sizes.
     columns: [Option<Column>; EventColumn::ALL.len()],
+    /// Times in nanoseconds since 1970, if they are wanted.
+    times: Vec<i64>,
+    /// Sizes of the payloads, if they are wanted.
+    payload_bytes: Vec<u32>,
     rows: usize,
     bytes: usize,
+    /// The number of the last trace, and the key of its host.
+    last_host: Option<(usize, NameKey)>,
     kinds: SharedValues<Kind>,
     sources: SharedValues<Source>,
     walker: Walker,
     expander: MessageExpander,
+    /// JSON of a payload that is decoded only to find its defects.
+    unwanted: Vec<u8>,
 }
 
 impl fmt::Debug for EventColumns {
@@ -92,7 +85,9 @@ impl EventColumns {
         let columns = EventColumn::ALL.map(|column| {
             let data_type = column.data_type();
             // Dictionaries of shared names need a builder, shared numbers do not.
-            let has_builder = matches!(data_type, DataType::Dictionary(..)) || !is_shared(column);
+            let is_number =
+                matches!(column, EventColumn::Time | EventColumn::PayloadBytes) || is_shared(column);
+            let has_builder = matches!(data_type, DataType::Dictionary(..)) || !is_number;
             (wanted.contains(column) && has_builder).then(|| Column::new(&data_type))
         });
         Self {
@@ -101,12 +96,16 @@ impl EventColumns {
             needs_sources: sources.iter().any(|column| wanted.contains(*column)),
             schema: wanted.schema(),
             columns,
+            times: Vec::new(),
+            payload_bytes: Vec::new(),
             rows: 0,
             bytes: 0,
+            last_host: None,
             kinds: SharedValues::default(),
             sources: SharedValues::default(),
             walker: Walker::default(),
             expander: MessageExpander::default(),
+            unwanted: Vec::new(),
         }
     }
 
@@ -142,13 +141,6 @@ impl EventColumns {
         Some(column)
     }
 
-    #[inline(always)]
-    fn push_unsigned(&mut self, column: EventColumn, value: u64) {
-        if let Some(column) = self.column(column) {
-            column.push_unsigned(value);
-        }
-    }
-
     /// Returns the key of a name in the dictionary of a column; none if the column is not wanted.
     #[inline]
     fn name_key(&mut self, column: EventColumn, name: Option<&str>) -> NameKey {
@@ -160,7 +152,7 @@ impl EventColumns {
         key
     }
 
-    /// Appends an event.
+    /// Appends an event. `host` is the host of its trace.
     pub fn push_event(&mut self, event: &DescribedEvent<'_>, host: &str) {
         self.push_head(event, host);
         self.push_payload(event);
@@ -172,11 +164,11 @@ impl EventColumns {
         self.rows = self.rows.saturating_add(1);
         self.bytes = self.bytes.saturating_add(ROW_BYTES);
         let record = &event.record;
-        if let Some(column) = self.column(EventColumn::Time) {
+        if self.wanted.contains(EventColumn::Time) {
             // Times that do not fit are those of damaged events; the nearest keeps the column
             // sorted and free of nulls.
             let limit = if event.time.0 < 0 { i64::MIN } else { i64::MAX };
-            column.push_signed(Some(unix_nanoseconds(event.time).unwrap_or(limit)));
+            self.times.push(unix_nanoseconds(event.time).unwrap_or(limit));
         }
         if self.needs_kinds {
             self.push_kind(event, host);
@@ -184,7 +176,10 @@ impl EventColumns {
         if self.needs_sources {
             self.push_source(event);
         }
-        self.push_unsigned(EventColumn::PayloadBytes, record.payload().len() as u64);
+        if self.wanted.contains(EventColumn::PayloadBytes) {
+            // A record has at most 65,535 bytes.
+            self.payload_bytes.push(record.payload().len() as u32);
+        }
         if self.wanted.contains(EventColumn::Activity) {
             self.push_guid(EventColumn::Activity, record.activity());
         }
@@ -207,7 +202,14 @@ impl EventColumns {
     #[inline]
     fn push_kind(&mut self, event: &DescribedEvent<'_>, host: &str) {
         let descriptor = event.record.descriptor();
-        let host = self.name_key(EventColumn::Host, Some(host));
+        let host = match self.last_host {
+            Some((file, key)) if file == event.file => key,
+            _ => {
+                let key = self.name_key(EventColumn::Host, Some(host));
+                self.last_host = Some((event.file, key));
+                key
+            }
+        };
         // Without a schema that names it, the name of a provider may change when the decoder
         // learns one.
         let prepared = event.schema_match.as_ref().ok().map(|schema_match| schema_match.prepared);
@@ -300,26 +302,21 @@ impl EventColumns {
     }
 
     fn push_payload(&mut self, event: &DescribedEvent<'_>) {
-        let Self { columns, walker, expander, wanted, .. } = self;
+        let Self { columns, walker, wanted, unwanted, .. } = self;
         let decodes = [EventColumn::Payload, EventColumn::Undecoded, EventColumn::Raw];
         let mut misfit: Option<Undecoded> = None;
         let mut raw: Option<&[u8]> = None;
         let mut added = 0_usize;
         match &event.schema_match {
             Ok(schema_match) if decodes.iter().any(|column| wanted.contains(*column)) => {
-                let prepared = schema_match.prepared;
-                let mut unwanted = Vec::new();
                 let mut payload = column_of(columns, EventColumn::Payload);
+                unwanted.clear();
                 let out = match &mut payload {
                     Some(Column::Text(column)) => column.open_value(),
-                    _ => &mut unwanted,
+                    _ => unwanted,
                 };
                 let before = out.len();
-                out.push(b'{');
-                let pointer_size = event.record.pointer_size();
-                let mut fields = JsonFields::new(out, prepared);
-                let walked = walker.walk(&prepared.schema, schema_match.payload, pointer_size, &mut fields);
-                out.push(b'}');
+                let walked = push_payload(walker, schema_match, event.record.pointer_size(), out);
                 added = out.len().saturating_sub(before);
                 if let Some(Column::Text(column)) = payload {
                     column.end_value();
@@ -338,23 +335,28 @@ impl EventColumns {
                 (raw, misfit) = (Some(event.record.payload()), Some(reason.clone()));
             }
         }
-        if let Some(Column::Text(column)) = column_of(columns, EventColumn::Message) {
-            let expanded = match &event.schema_match {
-                Ok(schema_match) => {
-                    let out = column.open_value();
-                    let before = out.len();
-                    let expanded =
-                        expander.expand(schema_match, event.record.pointer_size(), Style::default(), out);
-                    make_utf8(out, before);
-                    added = added.saturating_add(out.len().saturating_sub(before));
-                    expanded.is_some()
-                }
-                Err(_) => false,
-            };
-            if expanded { column.end_value() } else { column.push_null() }
-        }
         self.bytes = self.bytes.saturating_add(added);
-        self.push_undecoded(misfit.as_ref(), raw);
+        if misfit.is_some() || raw.is_some() {
+            self.push_undecoded(misfit.as_ref(), raw);
+        }
+        if let Ok(schema_match) = &event.schema_match
+            && schema_match.prepared.message.is_some()
+        {
+            self.push_message(schema_match, event.record.pointer_size());
+        }
+    }
+
+    fn push_message(&mut self, schema_match: &SchemaMatch<'_, '_>, pointer_size: usize) {
+        let Self { columns, expander, rows, .. } = self;
+        let Some(column) = column_of(columns, EventColumn::Message) else { return };
+        column.pad(rows.saturating_sub(1));
+        let Column::Text(column) = column else { return };
+        let out = column.open_value();
+        let before = out.len();
+        let expanded = expander.expand(schema_match, pointer_size, Style::default(), out);
+        make_utf8(out, before);
+        self.bytes = self.bytes.saturating_add(out.len().saturating_sub(before));
+        if expanded.is_some() { column.end_value() } else { column.push_null() }
     }
 
     /// Appends the columns `undecoded` and `raw`: why a payload was not decoded, and the bytes that
@@ -378,6 +380,7 @@ impl EventColumns {
 
     /// Begins new dictionaries for the next batch.
     pub(crate) fn forget_names(&mut self) {
+        self.last_host = None;
         self.columns.iter_mut().flatten().for_each(Column::forget_names);
     }
 
@@ -385,12 +388,26 @@ impl EventColumns {
     pub(crate) fn finish_arrays(&mut self) -> Result<Vec<ArrayRef>> {
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
-        let Self { wanted, columns, kinds, sources, .. } = self;
+        // A column whose dictionary is large begins a new one.
+        self.last_host = None;
+        let Self { wanted, columns, times, payload_bytes, kinds, sources, .. } = self;
         let mut arrays = Vec::new();
         for column in wanted.iter() {
             if let Some(array) = kinds.array(column).or_else(|| sources.array(column)) {
                 arrays.push(array);
                 continue;
+            }
+            match column {
+                EventColumn::Time => {
+                    let times = TimestampNanosecondArray::from(std::mem::take(times));
+                    arrays.push(Arc::new(times.with_data_type(time_type())));
+                    continue;
+                }
+                EventColumn::PayloadBytes => {
+                    arrays.push(Arc::new(UInt32Array::from(std::mem::take(payload_bytes))));
+                    continue;
+                }
+                _ => {}
             }
             let Some(builder) = column_of(columns, column) else { continue };
             if let Column::Name(names) = &mut *builder {
@@ -402,6 +419,11 @@ impl EventColumns {
                     EventColumn::Process => names.push_keys(sources.of_rows(|source| source.process)),
                     _ => {}
                 }
+            }
+            if builder.len() == 0 && !matches!(builder, Column::Name(_)) {
+                // Offsets of nulls need no check.
+                arrays.push(new_null_array(&column.data_type(), rows));
+                continue;
             }
             builder.pad(rows);
             arrays.push(builder.finish()?);

@@ -1,11 +1,13 @@
 //! Writes the fields of an event as JSON, equal to the member `fields` of `weir dump --format jsonl`.
 
 use traceweir_analysis::grep::MAX_FIELDS_BYTES;
+use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, is_plain_json, push_json, push_u64};
-use traceweir_decode::schema::{Field, FieldKind};
+use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::source::prepared::PreparedSchema;
 use traceweir_decode::value::Value;
-use traceweir_decode::walk::Visitor;
+use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::spec::types::{InType, OutType};
 
 /// The largest integer that JSON shows as a number.
@@ -79,19 +81,85 @@ impl JsonNesting {
         out: &mut Vec<u8>,
     ) {
         self.push_label(prepared, index, out);
-        match *value {
-            Value::U8(v) if shows_decimal(field) => push_u64(v.into(), out),
-            Value::U16(v) if shows_decimal(field) => push_u64(v.into(), out),
-            Value::U32(v) if shows_decimal(field) => push_u64(v.into(), out),
-            Value::U64(v) if shows_decimal(field) && v <= MAX_JSON_NUMBER => push_u64(v, out),
-            Value::Text8(bytes) if is_plain_json(bytes) && has_no_map(field) => {
-                out.push(b'"');
-                out.extend_from_slice(bytes);
-                out.push(b'"');
-            }
-            _ => push_json(field, value, STYLE, out),
+        push_field_value(field, value, out);
+    }
+}
+
+#[inline(always)]
+fn push_field_value(field: &Field, value: &Value<'_>, out: &mut Vec<u8>) {
+    match *value {
+        Value::U8(v) if shows_decimal(field) => push_u64(v.into(), out),
+        Value::U16(v) if shows_decimal(field) => push_u64(v.into(), out),
+        Value::U32(v) if shows_decimal(field) => push_u64(v.into(), out),
+        Value::U64(v) if shows_decimal(field) && v <= MAX_JSON_NUMBER => push_u64(v, out),
+        Value::Text8(bytes) if is_plain_json(bytes) && has_no_map(field) => {
+            out.push(b'"');
+            out.extend_from_slice(bytes);
+            out.push(b'"');
+        }
+        _ => push_json(field, value, STYLE, out),
+    }
+}
+
+/// Appends the payload of an event as a JSON object, and returns the bytes that no field claimed. If
+/// the payload does not fit the schema, the object has the fields before the defect.
+#[inline]
+pub(crate) fn push_payload<'p>(
+    walker: &mut Walker,
+    schema_match: &SchemaMatch<'_, 'p>,
+    pointer_size: usize,
+    out: &mut Vec<u8>,
+) -> Result<&'p [u8], Undecoded> {
+    let (prepared, payload) = (schema_match.prepared, schema_match.payload);
+    let start = out.len();
+    out.push(b'{');
+    let flat = if prepared.schema.is_flat() { push_flat(prepared, payload, pointer_size, out) } else { None };
+    let walked = match flat {
+        Some(rest) => Ok(rest),
+        None => {
+            out.truncate(start.saturating_add(1));
+            let mut fields = JsonFields::new(out, prepared);
+            walker.walk(&prepared.schema, payload, pointer_size, &mut fields)
+        }
+    };
+    out.push(b'}');
+    walked
+}
+
+/// Appends the fields of a [flat](traceweir_decode::schema::Schema::is_flat) schema, as [`JsonFields`]
+/// does, and returns the bytes that no field claimed. Returns `None` for a payload that lacks fields
+/// or whose fields are too long: only a walk says what is wrong.
+#[inline(always)]
+fn push_flat<'p>(
+    prepared: &PreparedSchema,
+    payload: &'p [u8],
+    pointer_size: usize,
+    out: &mut Vec<u8>,
+) -> Option<&'p [u8]> {
+    let start = out.len();
+    let max_len = start.saturating_add(MAX_FIELDS_BYTES);
+    let may_have_padding = prepared.schema.origin == SchemaOrigin::Kernel;
+    let mut rest = payload;
+    for (index, field) in prepared.schema.top().iter().enumerate() {
+        if rest.is_empty() {
+            return None;
+        }
+        if may_have_padding && prepared.schema.is_padding(field) {
+            (_, rest) = field.fast_path().split_value(rest, pointer_size)?;
+            continue;
+        }
+        if out.len() > start {
+            out.push(b',');
+        }
+        prepared.push_json_key(index, out);
+        let value;
+        (value, rest) = field.fast_path().split_value(rest, pointer_size)?;
+        push_field_value(field, &value, out);
+        if out.len() > max_len {
+            return None;
         }
     }
+    Some(rest)
 }
 
 #[inline]
@@ -100,7 +168,7 @@ fn has_no_map(field: &Field) -> bool {
 }
 
 /// Writes `"name":value` pairs.
-pub(crate) struct JsonFields<'a> {
+struct JsonFields<'a> {
     out: &'a mut Vec<u8>,
     prepared: &'a PreparedSchema,
     nesting: JsonNesting,
@@ -109,7 +177,7 @@ pub(crate) struct JsonFields<'a> {
 
 impl<'a> JsonFields<'a> {
     /// Creates a visitor that appends to `out`, which ends with `{`.
-    pub(crate) fn new(out: &'a mut Vec<u8>, prepared: &'a PreparedSchema) -> Self {
+    fn new(out: &'a mut Vec<u8>, prepared: &'a PreparedSchema) -> Self {
         let max_len = out.len().saturating_add(MAX_FIELDS_BYTES);
         Self { out, prepared, nesting: JsonNesting::default(), max_len }
     }
@@ -138,5 +206,59 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
     #[inline]
     fn is_full(&self) -> bool {
         self.out.len() > self.max_len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use traceweir_decode::schema::{Schema, ValueMap};
+
+    fn field(name: &str, input: InType, output: OutType) -> Field {
+        Field::value(name, input, output)
+    }
+
+    #[test]
+    fn flat_payloads_equal_walked_ones_at_every_length() {
+        let map = ValueMap::new("m", false, [(7, "seven \"7\"".to_owned())]);
+        let kind = FieldKind::Value { input: InType::UINT8, output: OutType::NULL, map: Some(Arc::new(map)) };
+        let fields = vec![
+            field("a", InType::UINT8, OutType::NULL),
+            Field::new("named", kind),
+            field("padding", InType::UINT16, OutType::NOPRINT),
+            field("b", InType::UINT32, OutType::HEXINT32),
+            field("c", InType::UINT64, OutType::NULL),
+            field("d", InType::INT32, OutType::NULL),
+            field("p", InType::POINTER, OutType::NULL),
+            field("plain", InType::ANSISTRING, OutType::NULL),
+            field("escaped", InType::ANSISTRING, OutType::NULL),
+            field("wide", InType::UNICODESTRING, OutType::NULL),
+        ];
+        let count = fields.len();
+        let mut payload = vec![200, 7, 1, 2];
+        payload.extend_from_slice(&77_u32.to_le_bytes());
+        payload.extend_from_slice(&u64::MAX.to_le_bytes());
+        payload.extend_from_slice(&(-5_i32).to_le_bytes());
+        payload.extend_from_slice(&[0xAB; 8]);
+        payload.extend_from_slice(b"plain\0a\"b\xE9\0x\0\xAC\x20\0\0rest");
+        for origin in [SchemaOrigin::Kernel, SchemaOrigin::TraceLogging] {
+            let mut schema = Schema::default().seal(fields.clone(), count).unwrap();
+            schema.origin = origin;
+            assert!(schema.is_flat());
+            let prepared = PreparedSchema::new(schema);
+            for (end, pointer_size) in (0..=payload.len()).flat_map(|end| [(end, 4), (end, 8)]) {
+                let payload = &payload[..end];
+                let (mut flat, mut walked) = (b"before".to_vec(), b"before{".to_vec());
+                let schema_match = SchemaMatch { prepared: &prepared, payload };
+                let flat_rest = push_payload(&mut Walker::default(), &schema_match, pointer_size, &mut flat);
+                let mut fields = JsonFields::new(&mut walked, &prepared);
+                let rest = Walker::default().walk(&prepared.schema, payload, pointer_size, &mut fields);
+                walked.push(b'}');
+                let texts = [&flat, &walked].map(|text| String::from_utf8(text.clone()).unwrap());
+                assert_eq!(texts[0], texts[1], "{end} bytes, pointers of {pointer_size}");
+                assert_eq!(flat_rest, rest, "{end} bytes, pointers of {pointer_size}");
+            }
+        }
     }
 }

@@ -120,7 +120,11 @@ impl TypedColumns {
                 values: 0,
             };
             let pointer_size = event.record.pointer_size();
-            match self.walker.walk(&prepared.schema, payload, pointer_size, &mut row) {
+            let walked = match prepared.schema.is_flat() {
+                true => row.push_flat(&mut self.walker, payload, pointer_size),
+                false => self.walker.walk(&prepared.schema, payload, pointer_size, &mut row),
+            };
+            match walked {
                 Ok([]) => {}
                 Ok(extra) => raw = Some(extra),
                 Err(reason) => (raw, misfit) = (Some(payload), Some(reason)),
@@ -143,7 +147,9 @@ impl TypedColumns {
             column.push_bytes(raw);
             self.field_bytes = self.field_bytes.saturating_add(raw.len());
         }
-        self.head.push_undecoded(misfit.as_ref(), None);
+        if misfit.is_some() {
+            self.head.push_undecoded(misfit.as_ref(), None);
+        }
     }
 
     /// Begins new dictionaries for the next batch.

@@ -118,6 +118,9 @@ impl<T: Copy + PartialEq> SharedValues<T> {
     }
 
     fn numbers<N: ArrowPrimitiveType>(&self, part: impl Fn(&T) -> N::Native) -> ArrayRef {
+        if let [value] = self.values.as_slice() {
+            return Arc::new(PrimitiveArray::<N>::from_value(part(value), self.rows.len()));
+        }
         Arc::new(PrimitiveArray::<N>::from_iter_values(self.of_rows(part)))
     }
 }

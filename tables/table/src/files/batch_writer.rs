@@ -149,6 +149,9 @@ const FILTERED_COLUMNS: [(&str, u64); 5] = [
 ];
 /// Columns of long, different texts, for which neither dictionaries nor statistics help.
 const LONG_COLUMNS: [&str; 3] = ["payload", "message", "raw"];
+/// Columns that hardly vary among the events of one type. In tables of one type, a dictionary costs
+/// time and saves nothing that the compression does not save.
+const TYPE_COLUMNS: [&str; 2] = ["level", "keywords"];
 
 fn parquet_properties(schema: &SchemaRef) -> Result<WriterProperties> {
     let mut builder = WriterProperties::builder()
@@ -156,6 +159,7 @@ fn parquet_properties(schema: &SchemaRef) -> Result<WriterProperties> {
         .set_dictionary_page_size_limit(DICTIONARY_BYTES)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_statistics_enabled(EnabledStatistics::Page);
+    let is_one_type = schema.column_with_name("event").is_none();
     for field in schema.fields() {
         let name = field.name().as_str();
         let path = || ColumnPath::from(name);
@@ -168,6 +172,9 @@ fn parquet_properties(schema: &SchemaRef) -> Result<WriterProperties> {
             builder = builder
                 .set_column_dictionary_enabled(path(), false)
                 .set_column_statistics_enabled(path(), EnabledStatistics::None);
+        }
+        if is_one_type && TYPE_COLUMNS.contains(&name) {
+            builder = builder.set_column_dictionary_enabled(path(), false);
         }
         if let Some((_, values)) = FILTERED_COLUMNS.iter().find(|(column, _)| *column == name) {
             builder = builder

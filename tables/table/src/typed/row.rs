@@ -1,10 +1,11 @@
 //! Puts the fields of one payload into columns.
 
 use traceweir_analysis::grep::MAX_FIELDS_BYTES;
+use traceweir_decode::Undecoded;
 use traceweir_decode::schema::Field;
 use traceweir_decode::source::prepared::PreparedSchema;
 use traceweir_decode::value::Value;
-use traceweir_decode::walk::Visitor;
+use traceweir_decode::walk::{Visitor, Walker};
 
 use super::layout::{Conversion, TypeLayout};
 use super::values::push_value;
@@ -86,6 +87,59 @@ impl TypedRow<'_> {
         }
     }
 
+    /// Puts the fields of a [flat](traceweir_decode::schema::Schema::is_flat) schema into columns, as a
+    /// walk does, and returns the bytes that no field claimed.
+    #[inline(always)]
+    pub(super) fn push_flat<'p>(
+        &mut self,
+        walker: &mut Walker,
+        payload: &'p [u8],
+        pointer_size: usize,
+    ) -> Result<&'p [u8], Undecoded> {
+        let (schema, layout) = (&self.prepared.schema, self.layout);
+        let mut rest = payload;
+        for (field, at) in schema.top().iter().zip(&layout.columns) {
+            if rest.is_empty() {
+                break;
+            }
+            let Some((value, after)) = field.fast_path().split_value(rest, pointer_size) else {
+                // Only a walk names the field and the offset in its error.
+                return walker.walk(schema, payload, pointer_size, &mut IgnoredValues);
+            };
+            rest = after;
+            let Some(at) = *at else { continue };
+            let conversion = layout.conversions.get(at).copied().unwrap_or(Conversion::Text);
+            let Some(column) = self.fields.get_mut(at) else { continue };
+            self.values = self.values.saturating_add(1);
+            match (&mut *column, value, conversion) {
+                (Column::U8(builder), Value::U8(value), Conversion::Unsigned) => builder.append_value(value),
+                (Column::U16(builder), Value::U16(value), Conversion::Unsigned) => {
+                    builder.append_value(value);
+                }
+                (Column::U32(builder), Value::U32(value), Conversion::Unsigned) => {
+                    builder.append_value(value);
+                }
+                (Column::I32(builder), Value::I32(value), Conversion::Signed) => builder.append_value(value),
+                (Column::U64(builder), Value::U64(value) | Value::Pointer(value), Conversion::Unsigned) => {
+                    builder.append_value(value)
+                }
+                (Column::Text(column), Value::Text8(text), Conversion::Text) if text.is_ascii() => {
+                    column.push(Some(text));
+                    self.bytes = self.bytes.saturating_add(text.len());
+                }
+                _ => {
+                    let before = column.text_bytes();
+                    push_value(column, conversion, field, &value, self.scratch);
+                    self.bytes = self.bytes.saturating_add(column.text_bytes().saturating_sub(before));
+                }
+            }
+            if self.is_full() {
+                return Err(Undecoded::TooLarge);
+            }
+        }
+        Ok(rest)
+    }
+
     #[inline(never)]
     fn push_json_value(&mut self, at: usize, index: usize, field: &Field, value: &Value<'_>) {
         if let Some(Column::Text(column)) = self.fields.get_mut(at) {
@@ -95,6 +149,13 @@ impl TypedRow<'_> {
             self.bytes = self.bytes.saturating_add(out.len().saturating_sub(before));
         }
     }
+}
+
+/// Ignores all values.
+struct IgnoredValues;
+
+impl<'p> Visitor<'p> for IgnoredValues {
+    fn value(&mut self, _: usize, _: &Field, _: Value<'p>) {}
 }
 
 impl<'p> Visitor<'p> for TypedRow<'_> {
@@ -136,5 +197,75 @@ impl<'p> Visitor<'p> for TypedRow<'_> {
     #[inline]
     fn is_full(&self) -> bool {
         self.bytes > MAX_FIELDS_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::ColumnSet;
+    use traceweir_decode::schema::Schema;
+    use traceweir_format::spec::types::{InType, OutType};
+
+    /// The arrays of a row, the bytes that no field claimed, and the numbers of bytes and values.
+    type ReadRow = (Vec<arrow_array::ArrayRef>, Result<Vec<u8>, Undecoded>, (usize, usize));
+
+    fn read(prepared: &PreparedSchema, layout: &TypeLayout, payload: &[u8], is_flat: bool) -> ReadRow {
+        let mut fields: Vec<Column> = layout.types.iter().map(Column::new).collect();
+        let (mut walker, mut scratch) = (Walker::default(), Vec::new());
+        let mut row = TypedRow {
+            layout,
+            fields: &mut fields,
+            prepared,
+            list: None,
+            json: None,
+            nesting: JsonNesting::default(),
+            scratch: &mut scratch,
+            bytes: 0,
+            values: 0,
+        };
+        let rest = match is_flat {
+            true => row.push_flat(&mut walker, payload, 8),
+            false => walker.walk(&prepared.schema, payload, 8, &mut row),
+        };
+        let counts = (row.bytes, row.values);
+        let rest = rest.map(<[u8]>::to_vec);
+        fields.iter_mut().for_each(|column| column.pad(1));
+        (fields.iter_mut().map(|column| column.finish().unwrap()).collect(), rest, counts)
+    }
+
+    #[test]
+    fn flat_rows_equal_walked_ones_at_every_length() {
+        let types = [
+            (InType::UINT8, OutType::NULL),
+            (InType::UINT16, OutType::PORT),
+            (InType::UINT16, OutType::NULL),
+            (InType::UINT32, OutType::INT),
+            (InType::HEXINT32, OutType::NULL),
+            (InType::INT32, OutType::NULL),
+            (InType::UINT64, OutType::NULL),
+            (InType::POINTER, OutType::NULL),
+            (InType::ANSISTRING, OutType::NULL),
+            (InType::ANSISTRING, OutType::UTF8),
+            (InType::UNICODESTRING, OutType::NULL),
+        ];
+        let fields: Vec<Field> = types
+            .iter()
+            .enumerate()
+            .map(|(n, (input, output))| Field::value(&format!("f{n}"), *input, *output))
+            .collect();
+        let count = fields.len();
+        let prepared = PreparedSchema::new(Schema::default().seal(fields, count).unwrap());
+        assert!(prepared.schema.is_flat());
+        let all = TypeLayout::new(&prepared.schema, ColumnSet::new(&[]));
+        let some = all.select(&[1, 4, 9], ColumnSet::new(&[]));
+        let mut payload: Vec<u8> = (200..233).collect();
+        payload.extend_from_slice(b"plain\0caf\xC3\xA9 \xE9\0w\0\xAC\x20\0\0rest");
+        for (end, layout) in (0..=payload.len()).flat_map(|end| [(end, &all), (end, &some)]) {
+            let payload = &payload[..end];
+            let (flat, walked) =
+                (read(&prepared, layout, payload, true), read(&prepared, layout, payload, false));
+            assert_eq!(flat, walked, "{end} bytes");
+        }
     }
 }
