@@ -270,7 +270,7 @@ def main():
     traces = sorted(glob.glob(os.path.join(ROOT, "fixtures", "etl", "*.etl")))
     samples = os.environ.get("TRACEWEIR_SAMPLES")
     if samples:
-        traces += sorted(glob.glob(os.path.join(samples, "*.etl")))
+        traces += sorted(glob.glob(os.path.join(samples, "*.etl")) + glob.glob(os.path.join(samples, "*.etl.zip")))
     for number, trace in enumerate(traces):
         check_trace(trace, number)
     check_questions()

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use traceweir_analysis::event::{DescribedEvent, ReadFlow, describes_file};
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::traces::TraceSet;
@@ -296,6 +296,9 @@ fn conversion_id(traces: &TraceSet) -> Result<String> {
 /// Writes traces as a dataset into a folder. Other conversions into the same folder add to it; the
 /// same conversion replaces its own files.
 pub fn write_dataset(input: &ConvertInput, options: &TableOptions, folder: &Path) -> Result<Conversion> {
+    if options.format == FileFormat::ArrowStream {
+        bail!("a dataset has files, not streams");
+    }
     let mut traces = TraceSet::open(&input.files, &input.schemas, Arc::clone(&input.observer))?;
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let target = FileTarget::new(folder, options.format, conversion_id(&traces)?);

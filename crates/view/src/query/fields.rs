@@ -106,3 +106,28 @@ pub(crate) fn to_number(value: &Value<'_>) -> Option<f64> {
 pub(crate) fn shorten(text: &str, max_chars: usize) -> &str {
     text.char_indices().nth(max_chars).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use traceweir_decode::schema::SchemaOrigin;
+    use traceweir_decode::walk::Walker;
+    use traceweir_format::spec::types::{InType, OutType};
+
+    use super::*;
+
+    #[test]
+    fn only_padding_of_kernel_events_is_left_out() {
+        for (origin, count) in [(SchemaOrigin::Kernel, 1), (SchemaOrigin::Manifest, 2)] {
+            let fields = vec![
+                Field::value("a", InType::UINT8, OutType::NULL),
+                Field::value("Reserved", InType::UINT8, OutType::NOPRINT),
+            ];
+            let mut schema = Schema::default();
+            schema.origin = origin;
+            let schema = schema.seal(fields, 2).unwrap();
+            let mut collector = FieldCollector::for_values(&schema);
+            Walker::default().walk(&schema, &[1, 2], 8, &mut collector).unwrap();
+            assert_eq!(collector.fields.len(), count, "{origin:?}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use traceweir_analysis::event::{DescribedEvent, ReadFlow};
+use traceweir_analysis::report::LifeChange;
 use traceweir_analysis::traces::{ReadSummary, TraceSet};
 use traceweir_decode::format::{Style, push_text};
 use traceweir_decode::schema::Field;
@@ -25,41 +26,20 @@ const OBJECT_BYTES: usize = 3 * (size_of::<Object>() + size_of::<ObjectKey>());
 /// The longest text that is kept, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 
-/// What an event says about the life of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    /// The object began, or the trace began while it existed.
-    Start {
-        /// Whether the event is the start itself.
-        is_known: bool,
-    },
-    /// The object ended, or the trace ended while it existed.
-    End {
-        /// Whether the event is the end itself.
-        is_known: bool,
-    },
-    /// The thread got a name.
-    Name,
-}
-
-fn classify(hook: u16) -> Option<(KernelTable, Life)> {
+/// Returns the table that an event adds to, and what the event reports.
+fn classify(hook: u16) -> Option<(KernelTable, LifeChange)> {
     use KernelTable::{Images, Processes, Threads};
-    let (known_start, rundown_start) = (Life::Start { is_known: true }, Life::Start { is_known: false });
-    let (known_end, rundown_end) = (Life::End { is_known: true }, Life::End { is_known: false });
+    use LifeChange::{End, Exists, Start};
     Some(match hook {
-        hook::PROCESS_START => (Processes, known_start),
-        hook::PROCESS_DC_START => (Processes, rundown_start),
-        hook::PROCESS_END => (Processes, known_end),
-        hook::PROCESS_DC_END => (Processes, rundown_end),
-        hook::THREAD_START => (Threads, known_start),
-        hook::THREAD_DC_START => (Threads, rundown_start),
-        hook::THREAD_END => (Threads, known_end),
-        hook::THREAD_DC_END => (Threads, rundown_end),
-        hook::THREAD_SET_NAME => (Threads, Life::Name),
-        hook::IMAGE_LOAD => (Images, known_start),
-        hook::IMAGE_DC_START => (Images, rundown_start),
-        hook::IMAGE_UNLOAD => (Images, known_end),
-        hook::IMAGE_DC_END => (Images, rundown_end),
+        hook::PROCESS_START => (Processes, Start),
+        hook::PROCESS_END => (Processes, End),
+        hook::PROCESS_DC_START | hook::PROCESS_DC_END => (Processes, Exists),
+        hook::THREAD_START => (Threads, Start),
+        hook::THREAD_END => (Threads, End),
+        hook::THREAD_DC_START | hook::THREAD_DC_END | hook::THREAD_SET_NAME => (Threads, Exists),
+        hook::IMAGE_LOAD => (Images, Start),
+        hook::IMAGE_UNLOAD => (Images, End),
+        hook::IMAGE_DC_START | hook::IMAGE_DC_END => (Images, Exists),
         _ => return None,
     })
 }
@@ -141,6 +121,7 @@ impl Object {
         let known = &mut self.fields;
         known.exit_status = fields.exit_status.or(known.exit_status);
         known.process_id = known.process_id.or(fields.process_id);
+        known.thread_id = known.thread_id.or(fields.thread_id);
         known.parent_id = known.parent_id.or(fields.parent_id);
         known.session_id = known.session_id.or(fields.session_id);
         known.address = known.address.or(fields.address);
@@ -245,7 +226,7 @@ impl Lives {
         tables: &[KernelTable],
         sink: &mut RowSink<'_>,
     ) -> Result<()> {
-        let Some((table, life)) = event.record.hook().and_then(classify) else { return Ok(()) };
+        let Some((table, change)) = event.record.hook().and_then(classify) else { return Ok(()) };
         let Some(schema_match) = event.schema_match.as_ref().ok().filter(|_| tables.contains(&table)) else {
             return Ok(());
         };
@@ -263,60 +244,23 @@ impl Lives {
         };
         let address = if table == KernelTable::Images { fields.address.unwrap_or(0) } else { 0 };
         let key = ObjectKey { table, file: event.file, id: id.unwrap_or(0), address };
-        match life {
-            Life::Start { is_known } => self.start(key, event, fields, is_known, sink),
-            Life::End { is_known } => self.end(key, event, fields, is_known, sink),
-            Life::Name => {
-                let Some(mut object) = self.remove(key) else { return Ok(()) };
-                object.fields.name = fields.name.or(object.fields.name);
-                self.insert(key, object, sink)
+        if change == LifeChange::Start {
+            if let Some(previous) = self.remove(key) {
+                // The end of an object with the same id was lost.
+                write_object(key, &previous, None, sink)?;
             }
+            let process = event.process.map(Into::into);
+            let object = Object { seen: event.time, start: Some(event.time), fields, process };
+            return self.insert(key, object, sink);
         }
-    }
-
-    fn start(
-        &mut self,
-        key: ObjectKey,
-        event: &DescribedEvent<'_>,
-        fields: LifeFields,
-        is_known: bool,
-        sink: &mut RowSink<'_>,
-    ) -> Result<()> {
-        let process = event.process.map(Into::into);
-        let object = Object { seen: event.time, start: is_known.then_some(event.time), fields, process };
-        match self.remove(key) {
-            None => {}
-            // The end of an object with the same id was lost.
-            Some(previous) if is_known => write_object(key, &previous, None, sink)?,
-            // A rundown may list an object whose start the trace has.
-            Some(mut known) => {
-                known.merge(object.fields, event.process);
-                return self.insert(key, known, sink);
-            }
-        }
-        self.insert(key, object, sink)
-    }
-
-    fn end(
-        &mut self,
-        key: ObjectKey,
-        event: &DescribedEvent<'_>,
-        fields: LifeFields,
-        is_known: bool,
-        sink: &mut RowSink<'_>,
-    ) -> Result<()> {
-        let known = self.remove(key);
         let first = || Object { seen: event.time, start: None, fields: LifeFields::default(), process: None };
-        let mut object = known.unwrap_or_else(first);
-        if object.fields.thread_id.is_none() {
-            object.fields.thread_id = fields.thread_id;
-        }
+        let mut object = self.remove(key).unwrap_or_else(first);
         object.merge(fields, event.process);
-        if is_known {
-            return write_object(key, &object, Some(event.time), sink);
+        match change {
+            LifeChange::End => write_object(key, &object, Some(event.time), sink),
+            // A rundown lists objects at the start or the end of a trace; their rows follow.
+            _ => self.insert(key, object, sink),
         }
-        // The rundown at the end of a trace lists objects that still exist; the last rows follow.
-        self.insert(key, object, sink)
     }
 
     fn finish(self, sink: &mut RowSink<'_>) -> Result<()> {
