@@ -3,7 +3,7 @@
 use traceweir_analysis::grep::MAX_FIELDS_BYTES;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, is_plain_json, push_json, push_u64};
-use traceweir_decode::schema::{Field, FieldKind, SchemaOrigin};
+use traceweir_decode::schema::{Field, FieldKind};
 use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::source::prepared::PreparedSchema;
 use traceweir_decode::value::Value;
@@ -138,13 +138,12 @@ fn push_flat<'p>(
 ) -> Option<&'p [u8]> {
     let start = out.len();
     let max_len = start.saturating_add(MAX_FIELDS_BYTES);
-    let may_have_padding = prepared.schema.origin == SchemaOrigin::Kernel;
     let mut rest = payload;
     for (index, field) in prepared.schema.top().iter().enumerate() {
         if rest.is_empty() {
             return None;
         }
-        if may_have_padding && prepared.schema.is_padding(field) {
+        if prepared.schema.is_padding(field) {
             (_, rest) = field.fast_path().split_value(rest, pointer_size)?;
             continue;
         }
@@ -213,7 +212,7 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use traceweir_decode::schema::{Schema, ValueMap};
+    use traceweir_decode::schema::{Schema, SchemaOrigin, ValueMap};
 
     fn field(name: &str, input: InType, output: OutType) -> Field {
         Field::value(name, input, output)
