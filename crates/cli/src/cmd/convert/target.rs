@@ -47,10 +47,13 @@ struct HiddenOutput {
 }
 
 impl HiddenOutput {
-    /// Takes over a file or folder. From now on, Ctrl-C removes it and ends the program.
-    fn new(hidden: PathBuf, output: &Path) -> Result<Self> {
-        let hidden = Self { path: Arc::new(Mutex::new(Some(hidden))) };
+    /// Creates the hidden file or folder of an output. From its creation on, Ctrl-C removes it and ends
+    /// the program.
+    fn create<T>(output: &Path, create: impl FnOnce() -> Result<(T, PathBuf)>) -> Result<(Self, T)> {
+        let hidden = Self { path: Arc::new(Mutex::new(None)) };
         let (path, output) = (Arc::clone(&hidden.path), output.to_owned());
+        // A signal waits until the output has been created.
+        let mut locked = lock(&hidden.path);
         handle_interrupts(move |_| {
             // The lock is not released: the output must not get its name any more.
             let mut path = lock(&path);
@@ -60,7 +63,10 @@ impl HiddenOutput {
             }
             std::process::exit(INTERRUPTED.into());
         })?;
-        Ok(hidden)
+        let (created, hidden_path) = create()?;
+        *locked = Some(hidden_path);
+        drop(locked);
+        Ok((hidden, created))
     }
 
     /// Gives a file its name. Without `force`, it replaces at most an empty file.
@@ -206,13 +212,13 @@ impl OutputFile {
             return Ok((Self { path: path.to_owned(), force, hidden: None }, create_file(path)?));
         }
         let mode = if replaced.is_some() { PRIVATE_FILE_MODE } else { FILE_MODE };
-        let created = tempfile::Builder::new()
-            .prefix(&hidden_prefix(path))
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(folder_of(path))
-            .and_then(|file| Ok(file.keep()?));
-        let (file, hidden) = created.map_err(|error| explain_error(path, error))?;
-        let hidden = HiddenOutput::new(hidden, path)?;
+        let (hidden, file) = HiddenOutput::create(path, || {
+            let created = tempfile::Builder::new()
+                .prefix(&hidden_prefix(path))
+                .permissions(Permissions::from_mode(mode))
+                .tempfile_in(folder_of(path));
+            created.and_then(|file| Ok(file.keep()?)).map_err(|error| explain_error(path, error))
+        })?;
         if let Some(replaced) = replaced {
             copy_permissions(&file, &replaced)
                 .with_context(|| format!("cannot set the permissions of {}", escape_path(path)))?;
@@ -249,13 +255,14 @@ impl OutputFolder {
         let replaced = find_existing(path)?;
         check_folder(path, force, has_file)?;
         let mode = if replaced.is_some() { PRIVATE_FOLDER_MODE } else { FOLDER_MODE };
-        let created = tempfile::Builder::new()
-            .prefix(&hidden_prefix(path))
-            .permissions(Permissions::from_mode(mode))
-            .tempdir_in(folder_of(path))
-            .map_err(|error| explain_error(path, error))?;
-        let hidden_path = created.keep();
-        let hidden = HiddenOutput::new(hidden_path.clone(), path)?;
+        let (hidden, hidden_path) = HiddenOutput::create(path, || {
+            let created = tempfile::Builder::new()
+                .prefix(&hidden_prefix(path))
+                .permissions(Permissions::from_mode(mode))
+                .tempdir_in(folder_of(path));
+            let hidden_path = created.map_err(|error| explain_error(path, error))?.keep();
+            Ok((hidden_path.clone(), hidden_path))
+        })?;
         Ok(Self { path: path.to_owned(), force, hidden, hidden_path, has_file, replaced })
     }
 
