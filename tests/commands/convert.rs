@@ -239,6 +239,28 @@ fn recording_of_perf_is_to_be_imported_first() {
     }
 }
 
+#[test]
+fn failure_to_write_names_the_output() {
+    let folder = make_folder();
+    let recording = write_file(&folder, "perf.data", &small_recording(b""));
+    for (input, format) in
+        [(&fixture_path("kernel"), "jsonl"), (&fixture_path("kernel"), "chrome"), (&recording, "etl")]
+    {
+        let run = weir(["convert", arg(input), "--to", format, "-o", "/dev/full"]).expect(1);
+        let message = "error: cannot write /dev/full: No space left on device";
+        assert!(run.stderr.contains(message), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn recording_of_perf_in_a_pipe_is_to_be_piped_again() {
+    let mut command = weir_command(["dump", "-"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&small_recording(b"")).unwrap();
+    let stderr = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    assert!(stderr.contains("perf record -o - … | weir convert - -o perf.etl"), "{stderr}");
+}
+
 /// Returns a recording of perf, as written to a pipe: one event, one sample, and `rest`.
 fn small_recording(rest: &[u8]) -> Vec<u8> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
@@ -335,6 +357,9 @@ fn profile_without_samples_and_waits_is_an_error() {
     let out = folder.path().join("out.pprof");
     let run = weir(["convert", arg(&fixture_path("tracelogging")), "-o", arg(&out)]).expect(1);
     assert!(run.stderr.contains("no samples and no waits"), "{}", run.stderr);
+    let run =
+        weir(["convert", arg(&fixture_path("tracelogging")), "-o", arg(&out), "--event", "*"]).expect(1);
+    assert!(run.stderr.contains("--to collapsed writes"), "{}", run.stderr);
     assert!(list_names(folder.path()).is_empty());
 }
 
@@ -343,6 +368,8 @@ fn filters_are_named_as_the_cause_only_if_there_are_any() {
     let trace = fixture_path("tracelogging");
     let run = weir(["convert", arg(&trace), "--to", "otlp-spans", "--event", "Nothing"]).expect(0);
     assert!(run.stderr.contains("no event matched"), "{}", run.stderr);
+    let run = weir(["convert", arg(&trace), "--to", "otlp-spans", "--event", "*"]).expect(0);
+    assert!(!run.stderr.contains("no event matched"), "{}", run.stderr);
     let run = weir(["convert", arg(&fixture_path("kernel")), "--to", "otlp-spans"]).expect(0);
     assert!(run.stderr.contains("0 spans") && !run.stderr.contains("no event matched"), "{}", run.stderr);
 }

@@ -102,9 +102,11 @@ pub(crate) fn print_error(error: &anyhow::Error) {
 
 /// Returns the command that makes a trace from a recording of perf.
 fn import_hint(error: &PerfRecordingError) -> String {
-    let is_standard_input = error.path.as_os_str() == "-";
-    let name = if is_standard_input { None } else { error.path.file_name() };
-    let trace = Path::new(name.unwrap_or("perf".as_ref())).with_extension("etl");
+    if error.path.as_os_str() == "-" {
+        // The data of the pipe is gone.
+        return "import it first: perf record -o - … | weir convert - -o perf.etl".to_owned();
+    }
+    let trace = Path::new(error.path.file_name().unwrap_or("perf".as_ref())).with_extension("etl");
     let (path, trace) = (quote_path_for_shell(&error.path), quote_path_for_shell(&trace));
     format!("import it first: weir convert {path} --to etl -o {trace}")
 }

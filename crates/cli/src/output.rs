@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use traceweir::{Error, Status};
@@ -51,23 +51,47 @@ pub(crate) fn create_file(path: &Path) -> Result<File> {
     file.map_err(|error| name_missing_folder(path, error)).context("cannot write")
 }
 
+/// A file whose name is in the errors of writing it.
+pub(crate) struct NamedFile {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+}
+
+impl NamedFile {
+    fn name_error(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", escape_path(&self.path)))
+    }
+}
+
+impl Write for NamedFile {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.file.write(data).map_err(|error| self.name_error(&error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush().map_err(|error| self.name_error(&error))
+    }
+}
+
 enum OutputTarget {
     Stdout(io::Stdout),
-    File(File),
+    File(NamedFile),
 }
 
 impl BufferedOutput {
     /// Opens standard output (also by the name `-`), or creates or replaces a file.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
         let target = match path {
-            Some(path) if path.as_os_str() != "-" => OutputTarget::File(create_file(path)?),
+            Some(path) if path.as_os_str() != "-" => {
+                OutputTarget::File(NamedFile { file: create_file(path)?, path: path.to_owned() })
+            }
             _ => OutputTarget::Stdout(io::stdout()),
         };
         Ok(Self::new(target))
     }
 
     /// Writes to a file that is open.
-    pub(crate) fn from_file(file: File) -> Self {
+    pub(crate) fn from_file(file: NamedFile) -> Self {
         Self::new(OutputTarget::File(file))
     }
 

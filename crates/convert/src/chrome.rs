@@ -102,6 +102,9 @@ impl<'o> ChromeWriter<'o> {
     }
 
     fn describe_missing(&self, notes: &mut Vec<String>) {
+        if self.written == 0 {
+            notes.push("the traces contain nothing that a Chrome trace shows".to_owned());
+        }
         if self.idle_samples > 0 {
             let count = format_count(self.idle_samples, "sample");
             notes.push(format!("samples of idle processors left out: {count}"));

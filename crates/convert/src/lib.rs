@@ -15,6 +15,7 @@ pub mod collapsed;
 pub mod ctf;
 pub mod firefox;
 mod json;
+mod message;
 pub mod otlp;
 pub mod otlp_spans;
 pub mod pcapng;
@@ -53,7 +54,8 @@ pub struct ConvertInput {
 /// The result of a conversion.
 #[derive(Debug, Default)]
 pub struct Conversion {
-    /// Number of events read that met the criteria, without those that describe the file.
+    /// Number of events read that met the criteria, without those that describe the file. A format of
+    /// only some kinds of events counts these, and one more if others met the criteria.
     pub events: u64,
     /// Number of items written; [`written_noun`](Self::written_noun) says what an item is.
     pub written: u64,

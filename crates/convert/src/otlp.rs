@@ -31,8 +31,6 @@ use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::text::format_count;
 use traceweir_analysis::traces::TraceSet;
 use traceweir_analysis::undecoded::MissingSchemas;
-use traceweir_decode::expand::MessageExpander;
-use traceweir_decode::format::Style;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::NO_ID;
 
@@ -40,6 +38,7 @@ use self::attributes::{Attributes, push_key, push_string};
 use self::batch::{Batch, BatchNames, ResourceKey};
 use self::host::Host;
 use self::ids::{ActivityRoots, SpanId};
+use crate::message::MessageReader;
 use crate::{Conversion, ConvertInput};
 
 const NAMES: BatchNames =
@@ -48,8 +47,6 @@ const NAMES: BatchNames =
 /// The scope of records that this program makes.
 const OWN_SCOPE: &str = "traceweir";
 const SEVERITY_WARNING: u8 = 13;
-/// The most bytes of a message.
-const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
 /// Converts the events of the traces to logs.
 pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> {
@@ -131,9 +128,8 @@ struct LogWriter<'o> {
     roots: ActivityRoots,
     attributes: Attributes,
     walker: Walker,
-    messages: MessageExpander,
+    messages: MessageReader,
     record: Vec<u8>,
-    message: Vec<u8>,
     last_ns: i128,
     events: u64,
     written: u64,
@@ -151,9 +147,8 @@ impl<'o> LogWriter<'o> {
             roots: ActivityRoots::default(),
             attributes: Attributes::default(),
             walker: Walker::default(),
-            messages: MessageExpander::default(),
+            messages: MessageReader::default(),
             record: Vec::new(),
-            message: Vec::new(),
             last_ns: start_ns,
             events: 0,
             written: 0,
@@ -175,23 +170,17 @@ impl<'o> LogWriter<'o> {
             push_key("eventName", out);
             push_string(name, out);
         }
-        self.message.clear();
-        match &event.schema_match {
-            Ok(schema_match) => {
-                let pointer_size = event.record.pointer_size();
-                // If the payload ends early, the message keeps the placeholders of later fields.
-                let _ = self.messages.expand(schema_match, pointer_size, Style::default(), &mut self.message);
+        let message = match &event.schema_match {
+            Ok(schema_match) => self.messages.read(schema_match, event.record.pointer_size()),
+            Err(reason) => {
+                self.missing.add(event, reason);
+                None
             }
-            Err(reason) => self.missing.add(event, reason),
-        }
-        let message = self.message.get(..MAX_MESSAGE_BYTES).unwrap_or(&self.message);
-        let message = String::from_utf8_lossy(message);
-        let body =
-            if message.trim().is_empty() { name.as_deref().unwrap_or_default() } else { message.trim() };
-        if !body.is_empty() {
+        };
+        if let Some(body) = message.or(name).filter(|body| !body.is_empty()) {
             push_key("body", out);
             out.extend_from_slice(b"{\"stringValue\":");
-            push_string(body, out);
+            push_string(&body, out);
             out.push(b'}');
         }
         self.attributes.clear();

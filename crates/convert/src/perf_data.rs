@@ -52,15 +52,18 @@ mod tasks;
 mod tests;
 mod tracepoint;
 
+use std::cell::Cell;
+use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use traceweir_analysis::observer::ReadObserver;
 use traceweir_analysis::text::escape_path;
+use traceweir_format::etl::WriteAt;
 
 use self::importer::Importer;
 use self::survey::Survey;
@@ -74,15 +77,48 @@ pub const FILE_IN_FOLDER: &str = "data";
 const STANDARD_INPUT: &str = "-";
 
 /// Imports the recording at `path`, and writes the trace to `output`, an empty file. The path `-` is
-/// standard input. `observer` receives the progress.
+/// standard input. `observer` receives the progress. A failure to write is an [`OutputError`].
 pub fn import(path: &Path, output: File, observer: &dyn ReadObserver) -> Result<Conversion> {
+    let failure = Cell::new(None);
     let run = || {
         let (file, modified) = open(path)?;
         let survey = Survey::read(&file, observer)?;
         let recording = RecordingFile { name: path.display().to_string(), modified };
-        Importer::new(&file, survey, &recording, output)?.run(observer)
+        Importer::new(&file, survey, &recording, Output { file: output, failure: &failure })?.run(observer)
     };
-    run().with_context(|| escape_path(path))
+    let conversion = run();
+    match failure.take() {
+        Some(error) => Err(OutputError(error).into()),
+        None => conversion.with_context(|| escape_path(path)),
+    }
+}
+
+/// A failure to write the trace. Other errors of an import are of the recording.
+#[derive(Debug)]
+pub struct OutputError(io::Error);
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for OutputError {}
+
+/// The file of the trace. It remembers why it could not be written.
+struct Output<'a> {
+    file: File,
+    failure: &'a Cell<Option<io::Error>>,
+}
+
+impl WriteAt for Output<'_> {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> traceweir_format::Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|error| {
+            let reason = error.to_string();
+            self.failure.set(Some(error));
+            traceweir_format::Error::Io { offset, reason }
+        })
+    }
 }
 
 /// Imports a recording in memory, for tests.

@@ -23,6 +23,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use traceweir_analysis::filter::FilterCriteria;
 use traceweir_analysis::report::{ContextSwitch, Scheduler, ThreadReturn};
 use traceweir_analysis::text::{format_count, format_number};
 
@@ -50,7 +51,7 @@ pub fn convert(input: &ConvertInput, out: &mut dyn Write) -> Result<Conversion> 
         Ok(())
     })?;
     if profile.rows.is_empty() {
-        bail!("{}", profile.describe_emptiness());
+        bail!("{}", profile.describe_emptiness(&input.criteria));
     }
     let mut notes = summary.notes;
     profile.describe_missing(&mut notes);
@@ -110,10 +111,14 @@ impl Profile {
     }
 
     /// Explains why the profile has no stacks.
-    fn describe_emptiness(&self) -> String {
+    fn describe_emptiness(&self, criteria: &FilterCriteria) -> String {
         if self.idle_samples > 0 {
             let idle = format_number(self.idle_samples);
             return format!("no waits, and no samples except {idle} of idle processors");
+        }
+        if !criteria.events.is_empty() {
+            return "no samples and no waits are among the selected events; --to collapsed writes the stacks of other events"
+                .to_owned();
         }
         "no samples and no waits: the trace has none, or the filters select none; weir record --kernel cpu -- CMD records samples"
             .to_owned()

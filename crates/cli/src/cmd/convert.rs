@@ -16,7 +16,7 @@ use anstream::eprintln;
 use anyhow::{Result, bail};
 use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::traces::TraceSet;
-use traceweir_convert::perf_data::FILE_IN_FOLDER;
+use traceweir_convert::perf_data::{FILE_IN_FOLDER, OutputError};
 use traceweir_convert::{Conversion, ConvertInput};
 use traceweir_format::time::FileTime;
 
@@ -195,7 +195,11 @@ fn import_recording(
         bail!("{} is a trace already; weir relog copies traces", escape_path(recording));
     }
     let (hidden, file) = OutputFile::create(path, options.force)?;
-    let conversion = import(recording, file, &*TerminalObserver::create(false))?;
+    let conversion = import(recording, file.file, &*TerminalObserver::create(false));
+    let conversion = conversion.map_err(|error| match error.is::<OutputError>() {
+        true => error.context(format!("cannot write {}", escape_path(path))),
+        false => error,
+    })?;
     let size = hidden.finish()?;
     print_summary(&conversion, Some(WrittenOutput { path, format, size }));
     print_import_warnings(&conversion.reading);

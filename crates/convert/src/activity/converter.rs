@@ -19,9 +19,6 @@ use traceweir_analysis::report::{
     ContextSwitch, KernelEvent, LifeChange, ProcessEvent, ThreadEvent, Transfer, is_disk_event,
     is_network_event, read_kernel_event,
 };
-use traceweir_decode::expand::MessageExpander;
-use traceweir_decode::format::Style;
-use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::{event_name, hook};
@@ -32,14 +29,13 @@ use super::counters::{counter_values, is_counter_event};
 use super::event::{Activity, EventDetail, Sample, Switch};
 use super::fields::{Fields, read_fields};
 use super::lives::{MachineTime, ThreadIndex};
-use super::slices::{SliceBuilder, slice_event};
+use super::slices::{SliceBuilder, SliceEvent, slice_event};
 use super::survey::TraceContext;
 use super::{ActivityTables, MissingCounts, NeededActivity};
+use crate::message::MessageReader;
 
 /// The most bytes of the name of a provider or an event.
 const MAX_NAME_BYTES: usize = 1024;
-/// The most bytes of a message.
-const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// The most names of providers and events without a schema to keep.
 const MAX_NAMES: usize = 1 << 14;
 
@@ -86,9 +82,7 @@ pub(super) enum Prepared {
 /// Converts records to activities.
 pub(super) struct Converter {
     walker: Walker,
-    messages: MessageExpander,
-    /// The last message.
-    message: Vec<u8>,
+    messages: MessageReader,
     pub(super) slices: SliceBuilder,
     /// Names of providers and events that no schema contains.
     names: HashMap<String, Arc<str>>,
@@ -104,8 +98,7 @@ impl Converter {
     pub(super) fn new(slices: SliceBuilder, needed: NeededActivity) -> Self {
         Self {
             walker: Walker::default(),
-            messages: MessageExpander::default(),
-            message: Vec::new(),
+            messages: MessageReader::default(),
             slices,
             names: HashMap::new(),
             running: HashMap::new(),
@@ -165,7 +158,7 @@ impl Converter {
             self.counts.incomplete_fields = self.counts.incomplete_fields.saturating_add(1);
         }
         let schema = event.schema_match.as_ref().ok();
-        if let Some(message) = schema.and_then(|schema| self.expand_message(schema, record.pointer_size())) {
+        if let Some(message) = schema.and_then(|schema| self.messages.read(schema, record.pointer_size())) {
             fields.add_text(self.intern("message".to_owned()), &message);
         }
         let name = match schema.and_then(|schema| schema.prepared.event_name.clone()) {
@@ -195,15 +188,6 @@ impl Converter {
             fields,
         };
         Prepared::Event { ids, detail, is_counter }
-    }
-
-    /// Returns the message of an event; `None` if it has none.
-    fn expand_message(&mut self, schema: &SchemaMatch<'_, '_>, pointer_size: usize) -> Option<String> {
-        self.message.clear();
-        // If the payload ends early, the message keeps the placeholders of later fields.
-        let _ = self.messages.expand(schema, pointer_size, Style::default(), &mut self.message)?;
-        self.message.truncate(MAX_MESSAGE_BYTES);
-        Some(String::from_utf8_lossy(&self.message).trim().to_owned()).filter(|message| !message.is_empty())
     }
 
     fn intern(&mut self, name: String) -> Arc<str> {
@@ -349,6 +333,18 @@ impl Converter {
         }
     }
 
+    /// Begins or ends a slice by an event that the filters do not select, unless that ends a slice that
+    /// they select: such an event is converted.
+    pub(super) fn follow_pair(&mut self, event: &SliceEvent, time_ns: i64, out: &mut Vec<Converted>) {
+        if event.is_start {
+            return self.slices.begin_unselected(event, time_ns);
+        }
+        for slice in self.slices.end(event).into_iter().filter(|slice| slice.is_selected) {
+            let activity = Activity::SliceEnd { slice, stop: None };
+            out.push(Converted { activity, address: None, pid: NO_ID, may_have_stack: false });
+        }
+    }
+
     fn convert_event(
         &mut self,
         ids: (u32, u32),
@@ -378,12 +374,13 @@ impl Converter {
             }
             Some(event) => {
                 let mut ended = self.slices.end(&event);
-                let Some(subject) = ended.pop() else {
-                    return add(Activity::Instant { thread, detail }, may_have_stack);
-                };
+                let subject = ended.pop();
                 for slice in ended {
                     add(Activity::SliceEnd { slice, stop: None }, false);
                 }
+                let Some(subject) = subject.filter(|slice| slice.is_selected) else {
+                    return add(Activity::Instant { thread, detail }, may_have_stack);
+                };
                 let stop = Some(Arc::new(self.stop_detail(&subject.detail, &detail)));
                 out.push(Converted {
                     activity: Activity::SliceEnd { slice: subject, stop },

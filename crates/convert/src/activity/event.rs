@@ -170,6 +170,8 @@ pub struct Slice {
     pub name: Arc<str>,
     /// Names and fields of the start event.
     pub detail: Arc<EventDetail>,
+    /// Whether the filters select the start event. Other slices are not delivered.
+    pub(super) is_selected: bool,
 }
 
 /// Names, attributes and fields of an event.

@@ -8,7 +8,7 @@ use traceweir_analysis::filter::EventFilter;
 use traceweir_analysis::selection::EventSelection;
 use traceweir_analysis::traces::{ReadSummary, TraceSet, read_records};
 use traceweir_decode::stack::{Joined, Joiner, Stack, StackClaim};
-use traceweir_format::header::NO_ID;
+use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::kernel::hook;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::Clock;
@@ -16,7 +16,7 @@ use traceweir_format::time::Clock;
 use super::converter::{Converted, Converter, Source, is_scheduling};
 use super::event::{Activity, ActivityEvent, Loss, Switch};
 use super::lives::ThreadIndex;
-use super::slices::SliceBuilder;
+use super::slices::{SliceBuilder, slice_event};
 use super::stacks::CodeContext;
 use super::survey::{Survey, TraceContext, ns_between, time_of};
 use super::{ActivityTables, MissingCounts, NeededActivity};
@@ -77,6 +77,8 @@ pub(super) fn read_events(
     // The time of the last record, and that of the last one that became an event.
     let (mut now_ns, mut last_ns) = (0_i64, 0_i64);
     let mut events = 0_u64;
+    // Whether the filters select no more events, because there were as many as they allow.
+    let mut is_full = false;
     let reading = read_records(inputs, loading.as_ref(), &**observer, |file, clock, record| {
         let Some(context) = contexts.get_mut(file) else { return Ok(ReadFlow::Continue) };
         let wall_time = clock.file_time(record.time());
@@ -85,8 +87,10 @@ pub(super) fn read_events(
         // A run or a wait may begin before the time span. It is selected as if it began with the span.
         let shown_time = from.map_or(wall_time, |from| wall_time.max(from));
         let is_followed = is_scheduling(record) && filter.accepts_time(shown_time);
+        // Slices pair whatever the filters select (S5 of `slices`).
+        let pair = slice_event(record, context.machine).filter(|_| needed.events && is_inside);
+        let is_call = needed.events && is_inside && is_system_call(record);
         let accepts_header = (is_inside || is_followed) && filter.accepts_header(record, shown_time);
-        let mut flow = ReadFlow::Continue;
         let mut source =
             Source { file, record, machine: context.machine, time_ns: now_ns, filter, is_selected: true };
         let claim = StackClaim::from_record(record, file, wall_time.0);
@@ -102,16 +106,20 @@ pub(super) fn read_events(
         if let Some(stack) = StackWalk::parse(record) {
             joiner.attach(&stack, (file, record.cpu(), wall_time.0), &context.stacks, |_| 0);
         }
-        if accepts_header || is_followed {
+        let ends_slice =
+            pair.as_ref().is_some_and(|pair| !pair.is_start && converter.slices.ends_selected(pair));
+        if accepts_header || is_followed || is_call || ends_slice {
             let (images, symbols, stacks) = (None, None, &context.stacks);
             let event_context = EventContext { file, clock, time: wall_time, start, images, symbols, stacks };
             let event = describe_record(record, event_context, decoder, &mut context.actors);
             let is_switch = record.hook() == Some(hook::CONTEXT_SWITCH);
             source.is_selected = accepts_header
+                && !is_full
                 && !describes_file(record)
                 && selection.accepts(&event)
                 && (is_switch || accepts_actor(&event, &source, &tables));
-            if source.is_selected || (is_followed && event.schema_match.is_ok()) {
+            let is_needed = (is_followed || is_call) && event.schema_match.is_ok();
+            if source.is_selected || is_needed || ends_slice {
                 last_ns = now_ns;
                 let prepared = converter.prepare(&event);
                 converter.convert(prepared, source, context, &mut tables, &mut converted);
@@ -122,13 +130,18 @@ pub(super) fn read_events(
                 source.is_selected &= is_inside;
                 if source.is_selected {
                     events = events.saturating_add(1);
-                    flow = selection.count_record(record);
+                    is_full = selection.count_record(record) == ReadFlow::Stop;
                 } else {
-                    converted.retain(|converted| is_scheduling_activity(&converted.activity));
+                    converted.retain(|converted| is_followed_activity(&converted.activity));
                 }
+            } else if let Some(pair) = &pair {
+                converter.follow_pair(pair, now_ns, &mut converted);
             }
         } else {
             context.actors.follow(record);
+            if let Some(pair) = &pair {
+                converter.follow_pair(pair, now_ns, &mut converted);
+            }
         }
         for Converted { activity, address, pid, may_have_stack } in converted.drain(..) {
             let bytes = memory_bytes(&activity);
@@ -144,7 +157,9 @@ pub(super) fn read_events(
         while let Some(joined) = joiner.next_ready() {
             deliver(joined, &mut contexts, &mut tables, on_event)?;
         }
-        Ok(flow)
+        // The stops of the selected starts follow the last selected event.
+        let is_done = is_full && !converter.slices.has_selected();
+        Ok(if is_done { ReadFlow::Stop } else { ReadFlow::Continue })
     })?;
     joiner.end();
     while let Some(joined) = joiner.next_ready() {
@@ -185,9 +200,18 @@ fn accepts_actor(event: &DescribedEvent<'_>, source: &Source<'_, '_>, tables: &A
     process.is_some_and(|process| source.filter.accepts_ids(process.pid, tid))
 }
 
-/// Returns whether an activity is needed to follow threads.
-const fn is_scheduling_activity(activity: &Activity) -> bool {
-    matches!(activity, Activity::Switch(_) | Activity::Wake { .. } | Activity::ThreadEnd(_))
+/// Returns whether an activity is delivered although the filters do not select its event: it is needed
+/// to follow threads, or ends a slice.
+const fn is_followed_activity(activity: &Activity) -> bool {
+    matches!(
+        activity,
+        Activity::Switch(_) | Activity::Wake { .. } | Activity::ThreadEnd(_) | Activity::SliceEnd { .. }
+    )
+}
+
+/// Returns whether a record is the start or the end of a system call.
+fn is_system_call(record: &Record<'_>) -> bool {
+    matches!(record.hook(), Some(hook::SYSCALL_ENTER | hook::SYSCALL_EXIT))
 }
 
 /// Returns the losses of single processors, the latest first.
@@ -257,6 +281,7 @@ fn new_pending(source: &Source<'_, '_>, activity: Activity) -> Pending {
     let (stamp, pointer_size) = (source.record.time(), source.record.pointer_size());
     let code = CodeContext { file: source.file, pid: NO_ID, stamp, pointer_size };
     let (machine, cpu) = (source.machine, source.record.cpu());
-    let is_selected = source.is_selected;
+    // The filters select a slice by its start.
+    let is_selected = source.is_selected || matches!(activity, Activity::SliceEnd { .. });
     Pending { time_ns: source.time_ns, machine, cpu, code, address: None, is_selected, activity }
 }

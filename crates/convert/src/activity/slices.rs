@@ -11,6 +11,8 @@
 //! S3  Slices of the track of a thread nest. Tasks whose slices overlap others without nesting, or end
 //!     on another thread, are on tracks of their own.
 //! S4  A nested slice that ends before those inside of it ends them too.
+//! S5  The filters select slices by their start events. Those that they do not select take part in
+//!     the pairing all the same, without names and fields, and are not delivered.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -123,6 +125,11 @@ pub(super) struct SliceBuilder {
     tasks: SliceTasks,
     lanes: HashMap<LaneKey, Vec<bool>>,
     detail_bytes: usize,
+    /// Name and detail of the slices that the filters do not select.
+    no_name: Arc<str>,
+    no_detail: Arc<EventDetail>,
+    /// Number of open slices that the filters select.
+    selected: usize,
     /// Number of nested slices that ended with the slice around them (S4).
     pub(super) forced_ends: u64,
 }
@@ -131,7 +138,16 @@ impl SliceBuilder {
     pub(super) fn new(tasks: SliceTasks) -> Self {
         let mut open = OpenPairs::with_max_per_thread(MAX_OPEN_PER_THREAD);
         tasks.stopping.iter().for_each(|task| open.add_stopping(*task));
-        Self { open, tasks, lanes: HashMap::new(), detail_bytes: 0, forced_ends: 0 }
+        Self {
+            open,
+            tasks,
+            lanes: HashMap::new(),
+            detail_bytes: 0,
+            no_name: "".into(),
+            no_detail: Arc::default(),
+            selected: 0,
+            forced_ends: 0,
+        }
     }
 
     /// Begins a slice, unless its task never stops or there are too many open slices.
@@ -143,6 +159,41 @@ impl SliceBuilder {
         name: Arc<str>,
         detail: &Arc<EventDetail>,
     ) -> Option<Slice> {
+        self.open_slice(
+            event,
+            Slice {
+                id: SliceId(0),
+                track: SliceTrack::Thread,
+                begin_ns,
+                thread,
+                name,
+                detail: Arc::clone(detail),
+                is_selected: true,
+            },
+        )
+    }
+
+    /// Begins a slice that the filters do not select.
+    pub(super) fn begin_unselected(&mut self, event: &SliceEvent, begin_ns: i64) {
+        let (name, detail) = (Arc::clone(&self.no_name), Arc::clone(&self.no_detail));
+        let (id, track, thread, is_selected) = (SliceId(0), SliceTrack::Thread, None, false);
+        self.open_slice(event, Slice { id, track, begin_ns, thread, name, detail, is_selected });
+    }
+
+    /// Returns whether a slice is open that the filters select.
+    pub(super) const fn has_selected(&self) -> bool {
+        self.selected > 0
+    }
+
+    /// Returns whether a stop ends a slice that the filters select.
+    pub(super) fn ends_selected(&self, stop: &SliceEvent) -> bool {
+        let found = self.open.find(stop);
+        let pair = found.and_then(|found| self.open.open_on(found.thread).get(found.index));
+        pair.is_some_and(|pair| pair.data.is_selected)
+    }
+
+    /// Opens a slice, and gives it its id and its track.
+    fn open_slice(&mut self, event: &SliceEvent, slice: Slice) -> Option<Slice> {
         if !self.tasks.stopping.contains(&event.task) {
             return None;
         }
@@ -151,20 +202,21 @@ impl SliceBuilder {
         } else {
             SliceTrack::Thread
         };
-        let bytes = detail.memory_bytes();
+        let bytes = kept_bytes(&slice);
         let has_room = self.detail_bytes.saturating_add(bytes) <= MAX_DETAIL_BYTES;
-        let detail = if has_room { Arc::clone(detail) } else { Arc::new(detail.without_fields()) };
+        let detail = if has_room { slice.detail } else { Arc::new(slice.detail.without_fields()) };
+        let mut new_slice = Slice { track, detail, ..slice };
         let mut slice = None;
         // No start gives way to another one, because the tasks of all open starts stop.
         let begun = self.open.begin(event, |id, _| {
-            let new = Slice { id: SliceId(id), track, begin_ns, thread, name, detail };
-            slice.insert(new).clone()
+            new_slice.id = SliceId(id);
+            slice.insert(new_slice).clone()
         });
         match (&slice, track) {
             (Some(slice), _) => {
                 debug_assert!(matches!(begun, Begun::Open { replaced: None, .. }), "{begun:?}");
-                let kept = slice.detail.memory_bytes();
-                self.detail_bytes = self.detail_bytes.saturating_add(kept);
+                self.detail_bytes = self.detail_bytes.saturating_add(kept_bytes(slice));
+                self.selected = self.selected.saturating_add(usize::from(slice.is_selected));
             }
             (None, SliceTrack::Task { lane }) => self.release_lane(event, lane),
             (None, SliceTrack::Thread) => {}
@@ -172,7 +224,8 @@ impl SliceBuilder {
         slice
     }
 
-    /// Ends a slice. Returns the ended slices, the innermost first; none if there is no start.
+    /// Ends a slice. Returns the ended slices, the innermost first; none if there is no start. Those
+    /// inside of the slice are left out if the filters do not select them; the slice itself is not.
     pub(super) fn end(&mut self, stop: &SliceEvent) -> Vec<Slice> {
         let Some(position) = self.open.find(stop) else { return Vec::new() };
         let PairPosition { thread, index } = position;
@@ -183,20 +236,23 @@ impl SliceBuilder {
             let inner = open.iter().enumerate().skip(index.saturating_add(1));
             let inner: Vec<usize> = inner.filter(|(_, pair)| is_nested(pair)).map(|(i, _)| i).collect();
             for index in inner.into_iter().rev() {
-                self.forced_ends = self.forced_ends.saturating_add(1);
-                ended.extend(self.close(PairPosition { thread, index }));
+                let inner = self.close(PairPosition { thread, index }).filter(|slice| slice.is_selected);
+                self.forced_ends = self.forced_ends.saturating_add(u64::from(inner.is_some()));
+                ended.extend(inner);
             }
         }
         ended.extend(self.close(position));
         ended
     }
 
-    /// Ends all open slices, for the end of the traces. The innermost slices of a thread are first.
+    /// Ends all open slices, for the end of the traces, and returns those that the filters select.
+    /// The innermost slices of a thread are first.
     pub(super) fn end_all(&mut self) -> Vec<Slice> {
         let mut ended = Vec::new();
         for thread in self.open.threads() {
             while let Some(index) = self.open.open_on(thread).len().checked_sub(1) {
-                ended.extend(self.close(PairPosition { thread, index }));
+                let slice = self.close(PairPosition { thread, index });
+                ended.extend(slice.filter(|slice| slice.is_selected));
             }
         }
         ended
@@ -207,8 +263,8 @@ impl SliceBuilder {
         if let SliceTrack::Task { lane } = pair.data.track {
             self.release_lane(&pair.start, lane);
         }
-        let bytes = pair.data.detail.memory_bytes();
-        self.detail_bytes = self.detail_bytes.saturating_sub(bytes);
+        self.detail_bytes = self.detail_bytes.saturating_sub(kept_bytes(&pair.data));
+        self.selected = self.selected.saturating_sub(usize::from(pair.data.is_selected));
         Some(pair.data)
     }
 
@@ -238,6 +294,11 @@ impl SliceBuilder {
             self.lanes.remove(&key);
         }
     }
+}
+
+/// Returns the memory of the detail of an open slice. Those that are not selected share one.
+fn kept_bytes(slice: &Slice) -> usize {
+    if slice.is_selected { slice.detail.memory_bytes() } else { 0 }
 }
 
 const fn lane_key(event: &SliceEvent) -> LaneKey {

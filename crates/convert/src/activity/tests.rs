@@ -299,6 +299,41 @@ fn slices_end_with_the_time_span() {
 }
 
 #[test]
+fn slices_end_with_their_stop_whatever_the_filters_select() {
+    let trace = TestTrace::write(0, |writer| {
+        put_activity(writer, 10, 71, 1, 0);
+        put_activity(writer, 20, 71, 1, 0);
+        put_activity(writer, 30, 71, 2, 0);
+        put_activity(writer, 60, 71, 2, 0);
+        put_activity(writer, 90, 71, 3, 0);
+    });
+    let mut input = trace.input();
+    let describe = |input: &ConvertInput| {
+        let (seen, summary) = read(input);
+        let describe = |event: &Seen| match &event.activity {
+            Activity::SliceEnd { slice, stop } => {
+                assert!(stop.is_some());
+                (slice.begin_ns / 100, event.time_ns / 100)
+            }
+            Activity::SliceBegin(_) => (event.time_ns / 100, 0),
+            Activity::Instant { .. } => (0, event.time_ns / 100),
+            other => panic!("{other:?}"),
+        };
+        (seen.iter().map(describe).collect::<Vec<_>>(), summary.events)
+    };
+    input.criteria.events = vec!["1".to_owned()];
+    assert_eq!(describe(&input), (vec![(10, 0), (20, 0), (20, 30), (10, 60)], 2));
+    input.criteria.head = Some(1);
+    assert_eq!(describe(&input), (vec![(10, 0), (10, 60)], 1));
+    input.criteria.head = None;
+    // Stops of starts that are not selected stand alone.
+    input.criteria.events = vec!["2".to_owned()];
+    assert_eq!(describe(&input), (vec![(0, 30), (0, 60)], 2));
+    input.criteria.events = vec!["3".to_owned()];
+    assert_eq!(describe(&input), (vec![(0, 90)], 1));
+}
+
+#[test]
 fn notes_name_the_providers_without_a_schema() {
     for (name, option) in [("wpp", "--tmf"), ("manifest", "--manifest")] {
         let (_, summary) = read(&input(&[fixture(name)]));

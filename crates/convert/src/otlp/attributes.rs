@@ -99,6 +99,17 @@ impl Attributes {
         self.end();
     }
 
+    /// Adds a text of a further event. `prefix` precedes a name that occurs already.
+    pub(crate) fn add_prefixed_text(&mut self, prefix: &str, key: &str, text: &str) {
+        if self.is_full() {
+            self.dropped = self.dropped.saturating_add(1);
+        } else if self.keys.contains(key) {
+            self.add_text(&format!("{prefix}{key}"), text);
+        } else {
+            self.add_text(key, text);
+        }
+    }
+
     pub(crate) fn add_integer(&mut self, key: &str, number: u64) {
         self.begin(key);
         push_unsigned_value(number, &mut self.json);

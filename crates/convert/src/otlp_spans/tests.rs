@@ -4,7 +4,7 @@ use serde_json::Value;
 use traceweir_analysis::pairs::MAX_OPEN_PAIRS;
 
 use super::*;
-use crate::otlp::tests::{TestEvent, attribute, build_trace, convert_bytes};
+use crate::otlp::tests::{TestEvent, attribute, build_trace, convert_bytes, input_of, parse_lines};
 
 const ACTIVITY: Guid = Guid::from_u128(0x01020304_0506_0708_090A_0B0C0D0E0F10);
 const CHILD: Guid = Guid::from_u128(7);
@@ -71,6 +71,42 @@ fn starts_and_stops_without_partner_are_counted() {
         conversion.notes,
         ["1 start event without a stop event", "1 stop event without a start event"]
     );
+}
+
+#[test]
+fn spans_are_selected_by_their_start() {
+    let events = [
+        TestEvent { value: 1, ..event("AStart", 1) },
+        TestEvent { value: 2, ..event("BStart", 1) },
+        event("BStop", 2),
+        event("AStop", 2),
+        event("Other", 0),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.etl");
+    std::fs::write(&path, build_trace("p", &events, 0)).unwrap();
+    let run = |name: &str, head| {
+        let mut input = input_of(vec![path.clone()]);
+        (input.criteria.events, input.criteria.head) = (vec![name.to_owned()], head);
+        let mut out = Vec::new();
+        let conversion = convert(&input, &mut out).unwrap();
+        let lines = parse_lines(&out);
+        let spans = lines.iter().map(|line| line["resourceSpans"][0]["scopeSpans"][0]["spans"].clone());
+        (spans.collect::<Vec<Value>>(), conversion)
+    };
+    let (spans, conversion) = run("AStart", None);
+    assert_eq!((conversion.events, conversion.written), (1, 1));
+    assert!(conversion.notes.is_empty(), "{:?}", conversion.notes);
+    assert_eq!(spans[0][0]["endTimeUnixNano"], "1714557600000004000");
+    let (spans, _) = run("*Start", Some(1));
+    assert_eq!(spans[0][0]["endTimeUnixNano"], "1714557600000004000");
+    let (_, conversion) = run("AStop", None);
+    assert_eq!((conversion.events, conversion.written), (1, 0));
+    assert_eq!(conversion.notes, ["1 stop event whose start event the filters do not select"]);
+    let (_, conversion) = run("Other", None);
+    assert_eq!((conversion.events, conversion.written), (1, 0));
+    assert_eq!(conversion.notes, ["the filters select neither start events nor stop events"]);
+    assert_eq!(run("Nothing", None).1.events, 0);
 }
 
 #[test]

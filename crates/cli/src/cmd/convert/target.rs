@@ -26,7 +26,7 @@ use traceweir::Error;
 
 use crate::convert_formats::HasFile;
 use crate::existing_output;
-use crate::output::{create_file, name_missing_folder};
+use crate::output::{NamedFile, create_file, name_missing_folder};
 use crate::signals::{INTERRUPTED, handle_interrupts};
 use crate::text::escape_path;
 
@@ -199,11 +199,12 @@ pub(super) struct OutputFile {
 
 impl OutputFile {
     /// Creates the output. An existing file with content is replaced with `force` only.
-    pub(super) fn create(path: &Path, force: bool) -> Result<(Self, File)> {
+    pub(super) fn create(path: &Path, force: bool) -> Result<(Self, NamedFile)> {
         existing_output::check_other(path, force)?;
         let replaced = find_existing(path)?;
         if replaced.as_ref().is_some_and(|metadata| !metadata.is_file()) {
-            return Ok((Self { path: path.to_owned(), force, hidden: None }, create_file(path)?));
+            let file = NamedFile { file: create_file(path)?, path: path.to_owned() };
+            return Ok((Self { path: path.to_owned(), force, hidden: None }, file));
         }
         let mode = if replaced.is_some() { PRIVATE_FILE_MODE } else { FILE_MODE };
         let created = tempfile::Builder::new()
@@ -217,6 +218,7 @@ impl OutputFile {
             copy_permissions(&file, &replaced)
                 .with_context(|| format!("cannot set the permissions of {}", escape_path(path)))?;
         }
+        let file = NamedFile { file, path: path.to_owned() };
         Ok((Self { path: path.to_owned(), force, hidden: Some(hidden) }, file))
     }
 

@@ -51,10 +51,21 @@ impl Converter {
                     Some(Arc::new(EventDetail { fields, ..(*slice.detail).clone() }))
                 }
             };
-            add(Activity::SliceEnd { slice, stop });
-            if matches!(call, SystemCall::End(_)) {
+            let is_shown = slice.is_selected;
+            if is_shown {
+                add(Activity::SliceEnd { slice, stop });
+            }
+            if is_shown && matches!(call, SystemCall::End(_)) {
                 return;
             }
+        }
+        let start = system_call_event(machine, tid, provider, true);
+        let is_start = thread.is_some() && matches!(call, SystemCall::Start(_));
+        if !source.is_selected {
+            if is_start {
+                self.slices.begin_unselected(&start, source.time_ns);
+            }
+            return;
         }
         let (name, values) = match call {
             SystemCall::Start(address) => {
@@ -74,8 +85,6 @@ impl Converter {
             fields: Fields::from_values(values),
             ..EventDetail::default()
         });
-        let start = system_call_event(machine, tid, provider, true);
-        let is_start = thread.is_some() && matches!(call, SystemCall::Start(_));
         let slice =
             is_start.then(|| self.slices.begin(&start, source.time_ns, thread, name, &detail)).flatten();
         // A call of an unknown thread, or one that does not begin or end in the trace, is no slice.
