@@ -18,6 +18,7 @@ mod record_scope;
 mod root;
 mod service;
 mod terminal;
+mod top;
 mod update;
 mod view;
 mod watch;

@@ -2,26 +2,30 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{SHOP, arg, shop_events_in, start_shop};
 use crate::util::skip::holds_or_skip;
 use crate::util::{Daemon, eventually};
 
-const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+pub(super) const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 /// Columns and lines of the terminals on which each command is tested.
-const SIZES: [(usize, usize); 2] = [(80, 24), (200, 60)];
+pub(super) const SIZES: [(usize, usize); 2] = [(80, 24), (200, 60)];
 const ESCAPE: char = '\u{1b}';
 
 /// A terminal of tmux that runs one shell command. Dropping this value ends the terminal.
-struct Terminal {
+pub(super) struct Terminal {
     socket: PathBuf,
 }
 
 impl Terminal {
     /// Starts a shell command on a terminal of this size. The terminal stays when the command ends,
     /// and its last line is then `exit status N`. The shell catches Ctrl-C, which also reaches it.
-    fn start(daemon: &Daemon, (columns, lines): (usize, usize), shell_command: &str) -> Self {
-        let terminal = Self { socket: daemon.path(&format!("tmux-{columns}")) };
+    pub(super) fn start(daemon: &Daemon, (columns, lines): (usize, usize), shell_command: &str) -> Self {
+        // A server that is ending could still use the socket of an earlier terminal.
+        static NEXT_SOCKET: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT_SOCKET.fetch_add(1, Ordering::Relaxed);
+        let terminal = Self { socket: daemon.path(&format!("tmux-{number}")) };
         let settings = daemon.path("tmux.conf");
         std::fs::write(&settings, "set -g status off\nset -g default-terminal tmux-256color\n").unwrap();
         let script =
@@ -45,14 +49,14 @@ impl Terminal {
         command
     }
 
-    fn output(&self, arguments: &[&str]) -> String {
+    pub(super) fn output(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Returns the text on the screen and above it, without colours.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         self.output(&["capture-pane", "-p", "-S", "-"])
     }
 
@@ -77,12 +81,12 @@ impl Terminal {
         assert_eq!(lines(&joined), lines(&self.text()), "a line is wider than the terminal");
     }
 
-    fn press(&self, key: &str) {
+    pub(super) fn press(&self, key: &str) {
         self.output(&["send-keys", key]);
     }
 
     /// Waits for the end of the command and returns its exit status.
-    fn wait_for_exit(&self) -> i32 {
+    pub(super) fn wait_for_exit(&self) -> i32 {
         eventually("the command ends", || {
             let text = self.text();
             let line = text.lines().map(str::trim_end).rfind(|line| !line.is_empty())?;
@@ -104,7 +108,7 @@ fn path_with_weir() -> std::ffi::OsString {
     std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&path))).unwrap()
 }
 
-fn has_tmux() -> bool {
+pub(super) fn has_tmux() -> bool {
     let runs =
         Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
     holds_or_skip(runs, "tmux", "tmux is not installed")

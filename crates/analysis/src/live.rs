@@ -25,21 +25,40 @@ const MAX_NAME_AGE: Duration = Duration::from_secs(1);
 /// Maximum number of process names that are kept.
 const MAX_PROCESS_NAMES: usize = 4096;
 
-/// Calls `on_event` for every record that `accepts` returns true for, until the session ends, the
-/// trace is closed or `on_event` stops.
-pub fn read_events(
+/// What the events of a live session have described so far.
+#[derive(Default)]
+pub struct LiveContext {
+    /// Schemas.
+    pub decoder: Decoder,
+    /// Processes and threads.
+    pub actors: Actors,
+    /// Call stacks that are stored once.
+    pub stacks: Definitions,
+}
+
+impl LiveContext {
+    /// Learns from an event that describes others.
+    pub fn observe(&mut self, record: &Record<'_>) {
+        self.stacks.observe(record);
+        if Actors::is_informative(record)
+            && let Ok(schema_match) = self.decoder.find(record)
+        {
+            self.actors.observe(record, &schema_match);
+        }
+        self.decoder.observe(record);
+    }
+}
+
+/// Calls `on_record` for every event, until the session ends, the trace is closed or `on_record`
+/// stops. The context has learned from the event already.
+pub fn read_records(
     trace: consumer::Trace,
     schemas: &SchemaFiles,
     observer: &dyn ReadObserver,
-    mut accepts: impl FnMut(&Record<'_>, FileTime) -> bool,
-    mut on_event: impl FnMut(&DescribedEvent<'_>) -> Result<ReadFlow>,
+    mut on_record: impl FnMut(&consumer::Event<'_>, &mut LiveContext) -> Result<ReadFlow>,
 ) -> Result<Lost> {
-    let start = trace.header().start_time;
-    let mut decoder = Decoder::new();
-    load_schemas(&mut decoder, schemas, observer)?;
-    let mut actors = Actors::default();
-    let mut stacks = Definitions::default();
-    let mut process_names = ProcessNames::default();
+    let mut context = LiveContext::default();
+    load_schemas(&mut context.decoder, schemas, observer)?;
     let mut lost = Lost::default();
     let mut failure = None;
     consumer::process(vec![trace], |item| {
@@ -52,38 +71,15 @@ pub fn read_events(
             }
             _ => return ControlFlow::Continue(()),
         };
-        stacks.observe(event.record);
-        if Actors::is_informative(event.record)
-            && let Ok(schema_match) = decoder.find(event.record)
-        {
-            actors.observe(event.record, &schema_match);
-        }
-        decoder.observe(event.record);
+        context.observe(event.record);
         // The header of the session is not an event of a provider.
         if event.record.provider() == class::EVENT_TRACE {
-            if decoder.has_tracked() && !schemas.ignores_programs {
-                load_traced_programs(&mut decoder, observer);
+            if context.decoder.has_tracked() && !schemas.ignores_programs {
+                load_traced_programs(&mut context.decoder, observer);
             }
             return ControlFlow::Continue(());
         }
-        if !accepts(event.record, event.time) {
-            return ControlFlow::Continue(());
-        }
-        let context = EventContext {
-            file: event.trace,
-            clock: event.clock,
-            time: event.time,
-            start,
-            images: None,
-            symbols: None,
-            stacks: &stacks,
-        };
-        let mut described = describe_record(event.record, context, &mut decoder, &mut actors);
-        if described.process.is_none() {
-            let pid = described.actor.map_or(event.record.process_id(), |actor| actor.pid);
-            described.process = process_names.find(pid, Instant::now());
-        }
-        match on_event(&described) {
+        match on_record(&event, &mut context) {
             Ok(ReadFlow::Continue) => ControlFlow::Continue(()),
             Ok(ReadFlow::Stop) => ControlFlow::Break(()),
             Err(error) => {
@@ -96,6 +92,40 @@ pub fn read_events(
         Some(error) => Err(error),
         None => Ok(lost),
     }
+}
+
+/// Calls `on_event` for every record that `accepts` returns true for, until the session ends, the
+/// trace is closed or `on_event` stops.
+pub fn read_events(
+    trace: consumer::Trace,
+    schemas: &SchemaFiles,
+    observer: &dyn ReadObserver,
+    mut accepts: impl FnMut(&Record<'_>, FileTime) -> bool,
+    mut on_event: impl FnMut(&DescribedEvent<'_>) -> Result<ReadFlow>,
+) -> Result<Lost> {
+    let start = trace.header().start_time;
+    let mut process_names = ProcessNames::default();
+    read_records(trace, schemas, observer, |event, context| {
+        if !accepts(event.record, event.time) {
+            return Ok(ReadFlow::Continue);
+        }
+        let LiveContext { decoder, actors, stacks } = context;
+        let context = EventContext {
+            file: event.trace,
+            clock: event.clock,
+            time: event.time,
+            start,
+            images: None,
+            symbols: None,
+            stacks,
+        };
+        let mut described = describe_record(event.record, context, decoder, actors);
+        if described.process.is_none() {
+            let pid = described.actor.map_or(event.record.process_id(), |actor| actor.pid);
+            described.process = process_names.find(pid, Instant::now());
+        }
+        on_event(&described)
+    })
 }
 
 /// Names of running processes, for events whose session does not describe its processes.

@@ -21,6 +21,7 @@ mod shims;
 mod sql;
 mod suggest;
 mod symbols;
+mod top;
 mod verbs;
 mod view;
 
@@ -66,6 +67,9 @@ pub(crate) use shape::{ClockName, ShapeArgs};
 pub(crate) use shims::ShimsArgs;
 pub(crate) use sql::SqlArgs;
 pub(crate) use symbols::SymbolArgs;
+#[cfg(feature = "top")]
+pub(crate) use top::KERNEL_TARGET;
+pub(crate) use top::TopArgs;
 pub(crate) use view::ViewArgs;
 
 use crate::convert_formats::other_format_note;
@@ -157,6 +161,8 @@ pub(crate) enum Command {
     Profiles(ProfilesArgs),
     /// Print live events, decoded
     Watch(Box<WatchArgs>),
+    /// Show live rates by provider, event and process, and latencies
+    Top(Box<TopArgs>),
     /// Start a session that runs until it is stopped
     Start(Box<StartArgs>),
     /// Stop a session and finalise its log file

@@ -29,6 +29,8 @@ mod shims;
 mod sql;
 mod start;
 mod stats;
+#[cfg(feature = "top")]
+mod top;
 mod view;
 mod watch;
 
@@ -44,6 +46,12 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
         Command::Record(options) => record::run(&options),
         Command::Profiles(options) => profiles::run(&options),
         Command::Watch(options) => watch::run(&options),
+        #[cfg(feature = "top")]
+        Command::Top(options) => top::run(&options),
+        #[cfg(not(feature = "top"))]
+        Command::Top(_) => anyhow::bail!(
+            "this weir was built without top: cargo build --release -p traceweir-cli --features top builds it"
+        ),
         Command::Start(options) => command_result::print_result(options.json, start::run(&options)),
         Command::Stop(options) => command_result::print_result(options.json, control::stop(&options)),
         Command::Query(options) => control::query(&options),

@@ -32,7 +32,11 @@ pub(crate) fn handle_user_signal(signal: UserSignal, on_signal: impl Fn() + Send
     handle_signals(&[signal as i32], move |_| on_signal()).context("cannot handle signals")
 }
 
-fn handle_signals(signals: &[i32], mut on_signal: impl FnMut(u32) + Send + 'static) -> io::Result<()> {
+/// Calls `on_signal` with the number of these signals so far, in a separate thread.
+pub(crate) fn handle_signals(
+    signals: &[i32],
+    mut on_signal: impl FnMut(u32) + Send + 'static,
+) -> io::Result<()> {
     let (mut receiver, sender) = UnixStream::pair()?;
     for signal in signals {
         signal_hook::low_level::pipe::register(*signal, sender.try_clone()?)?;

@@ -40,7 +40,7 @@ Press Ctrl-C once to end the recording and finalise the file. Press it twice to 
 Exit status: the status of CMD; 126 if CMD cannot be run, 127 if it is not found, 125 if recording \
 fails, 130 if Ctrl-C ended weir before CMD ended or the file was finalised. Without CMD as for other commands, for example 4 if events were lost.";
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(
     after_help = format!("{RECORD_EXAMPLES}\n\n{PROVIDER_SYNTAX}\n\n{KERNEL_SYNTAX}\n\n{AFTER_RECORD}"),
     override_usage = "weir record [OPTIONS] -- <CMD>...\n       weir record [OPTIONS] --pid <PID>\n       weir record [OPTIONS] -p <PROVIDER>",

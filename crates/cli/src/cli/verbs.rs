@@ -17,7 +17,7 @@ const FIRST_COMMANDS: [(&str, &str); 6] = [
 
 /// The visible subcommands by heading.
 const HEADINGS: [(&str, &[&str]); 6] = [
-    ("Record and look", &["record", "watch", "profiles", "providers", "demo"]),
+    ("Record and look", &["record", "watch", "top", "profiles", "providers", "demo"]),
     ("Sessions", &["list", "start", "stop", "query", "update", "flush", "enable", "disable", "autologger"]),
     ("Traces", &["dump", "convert", "info", "stats", "check", "repair", "relog"]),
     ("Analysis", &["report", "flame", "view", "sql"]),

@@ -9,6 +9,8 @@
 //!   the file
 //! ```
 
+#[cfg(feature = "top")]
+mod background;
 mod command;
 mod runnable;
 mod setup;
@@ -37,6 +39,8 @@ use crate::recordings;
 use crate::sessions::{self, SessionEnd, StartedSession};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{escape_path, format_count, quote_path_for_shell};
+#[cfg(feature = "top")]
+pub(in crate::cmd) use background::BackgroundRecording;
 use command::{RECORDING_FAILED, describe_failure, to_exit_status};
 use setup::RecordedEvents;
 use summary::SummaryRequest;

@@ -22,9 +22,9 @@ pub(super) struct RecordedEvents {
     pub(super) requests: Vec<EnableRequest>,
     /// The requests that the user named with `-p`; warnings are about these.
     pub(super) named_requests: Vec<EnableRequest>,
-    kernel: KernelEvents,
+    pub(super) kernel: KernelEvents,
     /// Whether the recording does without kernel events if the machine refuses them.
-    is_kernel_optional: bool,
+    pub(super) is_kernel_optional: bool,
 }
 
 impl RecordedEvents {
