@@ -122,6 +122,7 @@ fn help_pages_match_their_golden_text() {
         "record",
         "profiles",
         "watch",
+        "top",
         "start",
         "stop",
         "query",

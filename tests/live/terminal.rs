@@ -61,7 +61,7 @@ impl Terminal {
     }
 
     /// Returns the text with wrapped lines joined.
-    fn joined_text(&self) -> String {
+    pub(super) fn joined_text(&self) -> String {
         self.output(&["capture-pane", "-p", "-J", "-S", "-"])
     }
 

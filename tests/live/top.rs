@@ -99,8 +99,9 @@ mod with_the_feature {
             assert_eq!(settings("stty.after"), settings("stty.before"));
             assert!(!self.uses_second_screen(), "the second screen is still shown");
             assert_eq!(self.format("#{cursor_flag}"), "1", "the cursor is hidden");
-            let text = self.terminal.text();
-            assert!(text.starts_with("before\n"), "the first screen has not come back:\n{text}");
+            let text = self.terminal.joined_text();
+            let first_line = text.lines().next().map(str::trim_end);
+            assert_eq!(first_line, Some("before"), "the first screen has not come back:\n{text}");
             text
         }
     }
@@ -232,12 +233,12 @@ mod with_the_feature {
         let _shop = start_shop(&daemon);
         let top = TopTerminal::start(&daemon, SIZES[1], SHOP);
         top.press("r");
-        top.wait_for_line(&["recording ", " s to weir-"]);
+        top.wait_for_line(&["recording ", " s weir-"]);
         top.press("r");
         top.wait_for_line(&["recording ended", "weir-"]);
         // A second recording ends with weir.
         top.press("r");
-        top.wait_for_line(&["recording ", " s to weir-"]);
+        top.wait_for_line(&["recording ", " s weir-"]);
         top.press("q");
         top.expect_exit(0);
         let entries = fs::read_dir(daemon.folder()).unwrap().map(|entry| entry.unwrap().path());

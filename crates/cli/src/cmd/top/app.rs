@@ -147,16 +147,22 @@ impl App {
                 Flow::Wait => deadline.saturating_duration_since(Instant::now()),
                 _ => Duration::ZERO,
             };
-            let next = match incoming.recv_timeout(timeout) {
-                Ok(message) => self.handle(message),
+            let message = match incoming.recv_timeout(timeout) {
+                Ok(message) => message,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
             };
+            // The next key is for the screen that this one leads to.
+            let is_key = matches!(message, Message::Key(_));
+            let next = self.handle(message);
             flow = match (flow, next) {
                 (_, Flow::Quit) => return Flow::Quit,
                 (Flow::DrawAll, _) | (_, Flow::DrawAll) => Flow::DrawAll,
                 (Flow::Draw, _) | (_, Flow::Draw) => Flow::Draw,
                 (Flow::Wait | Flow::Quit, Flow::Wait) => Flow::Wait,
             };
+            if is_key {
+                break;
+            }
         }
         if flow == Flow::Wait { Flow::Draw } else { flow }
     }

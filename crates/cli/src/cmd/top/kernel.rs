@@ -24,7 +24,7 @@ use traceweir_format::time::{Clock, FileTime};
 
 use super::events::lock;
 use super::history::{HISTORY_SECONDS, History, RecentLatencies, Second};
-use super::names::{ProcessName, file_name, find_program_name};
+use super::names::{ProcessName, find_program_name};
 use super::table::{Table, TableRow};
 
 const MAX_PROCESSES: usize = 1024;
@@ -105,7 +105,7 @@ impl KernelTables {
 
 /// Returns the name of a process: that of its events, or else of the running program.
 fn find_name(pid: u32, names: &LiveContext, time: i64) -> Option<String> {
-    let image = names.actors.image_of(pid, time).map(file_name).filter(|name| !name.is_empty());
+    let image = names.actors.image_of(pid, time).filter(|name| !name.is_empty());
     image.map(str::to_owned).or_else(|| find_program_name(pid))
 }
 

@@ -59,9 +59,13 @@ pub(super) fn find_program_name(pid: u32) -> Option<String> {
     Some(file_name(&program).to_owned())
 }
 
-/// Returns the last part of a path.
-pub(super) fn file_name(path: &str) -> &str {
-    path.rsplit(['/', '\\']).next().unwrap_or(path)
+/// Returns the last part of the path of a program. A kernel thread has no path, and its name may
+/// contain slashes.
+fn file_name(program: &str) -> &str {
+    match program.strip_prefix('/') {
+        Some(path) => path.rsplit('/').next().unwrap_or(path),
+        None => program,
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +89,11 @@ mod tests {
             prop_assert!(shown.len() <= MAX_NAME_BYTES);
             prop_assert!(!shown.chars().any(char::is_control), "{:?}", shown);
         }
+    }
+
+    #[test]
+    fn only_a_path_is_reduced_to_its_last_part() {
+        assert_eq!(["/usr/bin/app", "kworker/0:1", "/"].map(file_name), ["app", "kworker/0:1", ""]);
     }
 
     #[test]

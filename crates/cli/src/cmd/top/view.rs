@@ -22,7 +22,7 @@ use super::state::{Prompt, PromptKind, ScreenState};
 use crate::text::{escape, format_count, format_number};
 
 /// The least columns of names, for which histories give way.
-const MIN_NAME_COLUMNS: u16 = 22;
+const MIN_NAME_COLUMNS: u16 = 30;
 /// The least columns of a history.
 const MIN_HISTORY_COLUMNS: u16 = 8;
 /// Lines above and below the table, without the history of the totals.
@@ -158,7 +158,7 @@ impl Painter {
             add(&format!("{activity} …"), self.colour(Color::Yellow));
         }
         if let Some((file, seconds)) = recording {
-            add(&format!("recording {seconds} s to {file}"), self.colour(Color::Red));
+            add(&format!("recording {seconds} s {file}"), self.colour(Color::Red));
         }
     }
 
@@ -354,9 +354,8 @@ struct TableColumns {
 impl TableColumns {
     fn fit(tab: Tab, width: u16) -> Self {
         let numbers: u16 = tab.columns().iter().map(|column| column.width.saturating_add(1)).sum();
-        // At least a third of the columns beside the numbers are for names.
         let free = width.saturating_sub(numbers).saturating_sub(1);
-        let most = (free / 2).min(HISTORY_SECONDS as u16).min(free.saturating_sub(MIN_NAME_COLUMNS));
+        let most = free.saturating_sub(MIN_NAME_COLUMNS).min(HISTORY_SECONDS as u16);
         let history = if most < MIN_HISTORY_COLUMNS { 0 } else { most };
         let gap = if history == 0 { 0 } else { 1 };
         let name = width.saturating_sub(numbers).saturating_sub(history).saturating_sub(gap);
@@ -420,7 +419,7 @@ fn last_columns(text: &str, columns: usize) -> String {
 /// Returns how many of `steps` an amount fills. Amounts other than 0 fill at least one.
 fn filled_steps(amount: u64, most: u64, steps: u64) -> u64 {
     let filled = u128::from(amount) * u128::from(steps) / u128::from(most.max(1));
-    u64::try_from(filled).unwrap_or(steps).clamp(u64::from(amount > 0), steps)
+    u64::try_from(filled).unwrap_or(steps).max(u64::from(amount > 0)).min(steps)
 }
 
 fn bar_of(steps: u64) -> &'static str {

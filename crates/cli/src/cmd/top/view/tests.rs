@@ -113,7 +113,7 @@ fn state_of_the_screen_is_named() {
     let totals = Totals { recording, activity: Some("enabling"), has_kernel: true, ..totals() };
     let lines = draw_lines(&state, &Page::default(), &totals, (120, 24));
     assert!(
-        lines[0].ends_with("2 enables and kernel  PAUSED  enabling …  recording 12 s to weir-1.etl"),
+        lines[0].ends_with("2 enables and kernel  PAUSED  enabling …  recording 12 s weir-1.etl"),
         "{}",
         lines[0]
     );
