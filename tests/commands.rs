@@ -1,12 +1,15 @@
 //! Tests of the commands that read or write files, one behaviour per test.
 
 mod cc;
+mod completions;
 mod convert;
 mod error;
 mod filters;
 mod help;
 mod inputs;
+mod mark;
 mod outputs;
+mod profile;
 mod relog;
 mod repair;
 mod reports;

@@ -239,7 +239,7 @@ fn marks_are_inserted_at_their_time() {
         dumped_event_names(&out, &[])[1..],
         ["Alpha", "Beta", "Mark", "Alpha", "Gamma", "Delta", "Mark"]
     );
-    let marks = dump_jsonl(&out, &["--provider", "Traceweir.Relog"]).expect(0).json();
+    let marks = dump_jsonl(&out, &["--provider", "Traceweir.Marks"]).expect(0).json();
     let printed: Vec<_> =
         marks.iter().map(|mark| (mark["time"].as_str().unwrap(), mark["fields"]["text"].as_str())).collect();
     let expected = [

@@ -20,6 +20,7 @@ pub mod hosts;
 pub mod images;
 pub mod input;
 pub mod live;
+pub mod mark;
 pub mod observer;
 pub mod pairs;
 #[cfg(test)]

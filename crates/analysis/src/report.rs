@@ -56,6 +56,6 @@ pub use latency::Latencies;
 pub use path::{CallPaths, EventThread, TRUNCATED, is_truncated};
 pub use processes::{ProcessId, ProcessTable, ThreadSelection};
 pub use scheduler::{Absence, ContextSwitch, RunSpan, Scheduler, ThreadReturn, UnfinishedState};
-pub use stream::{Analysis, AnalysisOptions, NeededEvents, TimeWindow};
+pub use stream::{Analysis, AnalysisOptions, NeededEvents, TimeWindow, TraceMark};
 pub use trace_facts::TraceFacts;
 pub use tree::{FunctionWeight, NodeId, ShownNode, StackEnds, StackTree};

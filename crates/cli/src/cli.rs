@@ -8,7 +8,9 @@ mod convert;
 mod daemon_choice;
 mod doctor;
 mod error;
+mod generate;
 mod kernel;
+mod mark;
 mod mc;
 mod number;
 mod providers;
@@ -45,7 +47,9 @@ pub(crate) use convert::{ConvertArgs, TableLayout};
 pub(crate) use daemon_choice::DaemonChoice;
 pub(crate) use doctor::{DoctorArgs, Need};
 pub(crate) use error::{ErrorArgs, NamedStatus, StatusCode};
+pub(crate) use generate::{CompletionShell, CompletionsArgs, ManArgs};
 pub(crate) use kernel::{KERNEL_SYNTAX, KernelChange, KernelEvents};
+pub(crate) use mark::MarkArgs;
 pub(crate) use mc::McArgs;
 pub(crate) use number::{SizeLimit, clamp_buffer_kib};
 use providers::expand_logman_flags;
@@ -71,6 +75,8 @@ pub(crate) use view::ViewArgs;
 use crate::convert_formats::other_format_note;
 use crate::text::{ColorChoice, Moment, parse_level, parse_mask, parse_moment};
 
+const NAME: &str = "weir";
+
 const AFTER_HELP: &str = "\
 weir VERB --help describes one command, with examples.
 
@@ -80,7 +86,7 @@ by Ctrl-C before the end of its work. weir record -- CMD: the status of CMD.";
 
 /// Record, watch, decode and repair event traces (.etl) of Linux and Windows.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
+#[command(name = NAME, version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// Print colours: auto (on terminals), always or never
     #[arg(
@@ -111,6 +117,20 @@ impl Cli {
             error.exit()
         })
     }
+}
+
+/// Returns the definition of `weir` without hidden commands.
+pub(crate) fn visible_command() -> clap::Command {
+    let command = Cli::command();
+    let mut visible = clap::Command::new(NAME)
+        .version(env!("CARGO_PKG_VERSION"))
+        .after_help(AFTER_HELP)
+        .arg_required_else_help(true)
+        .args(command.get_arguments().cloned());
+    if let Some(about) = command.get_about() {
+        visible = visible.about(about.clone());
+    }
+    visible.subcommands(command.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned())
 }
 
 /// Prints a usage error for conflicting arguments and exits.
@@ -165,7 +185,7 @@ pub(crate) enum Command {
     Query(QueryArgs),
     /// List sessions, or providers with --providers
     List(ListArgs),
-    /// List providers, their processes, and the sessions that enable them
+    /// List providers, their processes and the sessions that enable them
     Providers(ListProvidersArgs),
     /// Enable providers in a session
     Enable(Box<EnableArgs>),
@@ -184,6 +204,8 @@ pub(crate) enum Command {
     /// Finish the log file and deliver live; same as update --to-real-time
     #[command(hide = true)]
     ConvertToRealtime(ConvertToRealtimeArgs),
+    /// Write a text into running sessions, as a mark on timelines
+    Mark(MarkArgs),
     /// Show and change access rights of the system's daemon
     Access(AccessArgs),
     /// Query information classes: limits, profile sources, counters
@@ -230,6 +252,10 @@ pub(crate) enum Command {
     Autologger(AutologgerArgs),
     /// Run the daemon that owns the sessions; for service managers
     Daemon(DaemonArgs),
+    /// Print a script that completes commands and options in a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages of all commands
+    Man(ManArgs),
     #[command(hide = true)]
     DemoShop(DemoShopArgs),
 }

@@ -7,6 +7,7 @@ mod autologger;
 mod cc;
 mod check;
 mod command_result;
+mod completions;
 mod control;
 mod convert;
 mod daemon;
@@ -18,6 +19,8 @@ mod error;
 mod flame;
 mod info;
 mod list;
+mod man;
+mod mark;
 mod mc;
 mod profiles;
 mod providers;
@@ -41,7 +44,10 @@ use crate::recordings;
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
     match cli.command {
-        Command::Record(options) => record::run(&options),
+        Command::Record(mut options) => {
+            record::apply_profile_buffers(&mut options);
+            record::run(&options)
+        }
         Command::Profiles(options) => profiles::run(&options),
         Command::Watch(options) => watch::run(&options),
         Command::Start(options) => command_result::print_result(options.json, start::run(&options)),
@@ -70,6 +76,7 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
             let target = control::SessionTarget { name: &options.name, daemon_choice: options.daemon_choice };
             command_result::print_result(options.json, control::convert_to_real_time(target))
         }
+        Command::Mark(options) => mark::run(&options),
         Command::Access(options) => access::run(&options),
         Command::Ask(options) => ask::run(&options),
         Command::Info(mut options) => {
@@ -116,5 +123,7 @@ pub(crate) fn run(cli: Cli) -> Result<CommandOutcome> {
         Command::DemoShop(options) => demo::run_shop(&options),
         Command::Autologger(options) => autologger::run(&options.verb),
         Command::Daemon(options) => daemon::run(&options),
+        Command::Completions(options) => completions::run(&options),
+        Command::Man(options) => man::run(&options),
     }
 }

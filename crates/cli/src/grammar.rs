@@ -73,6 +73,7 @@ pub(crate) use kernel::{
     parse_kernel, parse_stacks,
 };
 pub(crate) use manifest_names::ManifestNames;
+pub(crate) use print::quote as quote_provider_text;
 pub(crate) use spelling::ParsedProvider;
 
 /// Keywords of a command-line option; names are not resolved yet.

@@ -3,6 +3,7 @@
 //! ```text
 //!   built in    app cpu sched io net memory all
 //!   files       $XDG_CONFIG_HOME/traceweir/profiles/NAME.toml, or ~/.config/traceweir/…
+//!   Windows     FILE.wprp, FILE.wprp!NAME: recording profiles of Windows Performance Recorder
 //!
 //!   NAME ──find──▶ Profile ──add_to──▶ ProfileEvents: the union of all given profiles
 //! ```
@@ -11,19 +12,31 @@
 //! cannot replace a profile that is built in.
 
 mod file;
+mod wprp;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, bail};
 use traceweir_analysis::user_folders;
 
-use crate::grammar::{EnableRequest, KernelSelection, parse_kernel, parse_provider};
+use crate::cli::{ShapeArgs, SizeLimit, clamp_buffer_kib};
+use crate::grammar::{
+    EnableRequest, KernelSelection, StackSelection, parse_kernel, parse_provider, parse_stacks,
+};
 use crate::text::{escape, escape_lines, escape_path, suggest_names};
 
 /// Maximum size of a profile file.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Maximum number of files that are listed.
 const MAX_FILES: usize = 1000;
+
+/// Maximum number of notes about a profile that are printed.
+const MAX_NOTES: usize = 100;
+/// The memory of a recording profile that logs to memory and does not say how much.
+const DEFAULT_MEMORY_KIB: u64 = 16 << 10;
 
 /// The profile that `weir record` uses if nothing else is requested.
 pub(crate) const DEFAULT_PROFILE: &str = "app";
@@ -37,10 +50,46 @@ pub(crate) struct Profile {
     pub(crate) providers: Vec<String>,
     /// Kernel events, in the syntax of `--kernel`; empty if none.
     pub(crate) kernel: String,
+    /// Kernel events with call stacks, in the syntax of `--stacks`; empty for the default.
+    pub(crate) stacks: String,
     /// Whether events are recorded without kernel events if the machine refuses these.
     pub(crate) is_kernel_optional: bool,
-    /// The file of a user's own profile.
+    /// The buffers that a recording profile of Windows asks for.
+    pub(crate) buffers: Option<BufferPlan>,
+    /// What a recording profile of Windows asks for and is left out.
+    pub(crate) notes: Vec<String>,
+    /// The file of the profile, if it is not built in.
     pub(crate) file: Option<PathBuf>,
+}
+
+/// The buffers of a recording; 0 means the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BufferPlan {
+    pub(crate) buffer_kib: u32,
+    pub(crate) total_kib: u64,
+    /// Whether the newest events are kept in memory and written at the end.
+    pub(crate) is_in_memory: bool,
+}
+
+impl BufferPlan {
+    /// Sets the options of buffers that are not given.
+    pub(crate) fn fill_in(self, shape: &mut ShapeArgs) {
+        if shape.buffer_size.is_none() && self.buffer_kib != 0 {
+            shape.buffer_size = Some(clamp_buffer_kib(Some(self.buffer_kib)));
+        }
+        let size_kib = u64::from(shape.buffer_size.unwrap_or(0));
+        if shape.max_buffers.is_none() && shape.min_buffers.is_none() && size_kib != 0 && self.total_kib != 0
+        {
+            let count = u32::try_from(self.total_kib / size_kib).unwrap_or(u32::MAX).max(2);
+            shape.max_buffers = Some(count);
+        }
+    }
+
+    /// Returns the memory that keeps the newest events, if the events are kept in memory.
+    pub(crate) fn memory(self) -> Option<SizeLimit> {
+        let kib = if self.total_kib == 0 { DEFAULT_MEMORY_KIB } else { self.total_kib };
+        self.is_in_memory.then_some(SizeLimit::Kib(kib))
+    }
 }
 
 /// The events of one or more profiles.
@@ -48,6 +97,10 @@ pub(crate) struct Profile {
 pub(crate) struct ProfileEvents {
     pub(crate) providers: Vec<EnableRequest>,
     pub(crate) kernel: Option<KernelSelection>,
+    /// The kernel events with call stacks, if a profile names them.
+    pub(crate) stacks: Option<StackSelection>,
+    /// The buffers of the first profile that has them.
+    pub(crate) buffers: Option<BufferPlan>,
     /// Whether the events are recorded without kernel events if the machine refuses these.
     pub(crate) is_kernel_optional: bool,
 }
@@ -137,8 +190,12 @@ pub(crate) fn list() -> ProfileList {
     list
 }
 
-/// Finds a profile by name.
-pub(crate) fn find(name: &str) -> Result<Profile> {
+/// Finds a profile by name. Of the variants in a recording profile of Windows, the one that logs to
+/// memory is preferred if the recording keeps its events in memory.
+pub(crate) fn find(name: &str, prefers_memory: bool) -> Result<Profile> {
+    if let Some(wprp_name) = wprp::parse_name(name) {
+        return read_wprp(name, wprp_name, prefers_memory);
+    }
     if let Some(builtin) = BUILTIN_PROFILES.iter().find(|builtin| builtin.name == name) {
         return Ok(Profile::from_builtin(builtin));
     }
@@ -151,12 +208,26 @@ pub(crate) fn find(name: &str) -> Result<Profile> {
 }
 
 /// Returns the events of these profiles.
-pub(crate) fn resolve(names: &[String]) -> Result<ProfileEvents> {
+pub(crate) fn resolve(names: &[String], prefers_memory: bool) -> Result<ProfileEvents> {
     let mut events = ProfileEvents { is_kernel_optional: !names.is_empty(), ..ProfileEvents::default() };
     for name in names {
-        find(name)?.add_to(&mut events)?;
+        find(name, prefers_memory)?.add_to(&mut events)?;
     }
     Ok(events)
+}
+
+/// Prints what is left out of recording profiles of Windows, one line each.
+pub(crate) fn print_notes(names: &[String], prefers_memory: bool) {
+    // An error is reported by [`resolve`].
+    for profile in names.iter().filter_map(|name| find(name, prefers_memory).ok()) {
+        let name = escape(&profile.name);
+        for note in profile.notes.iter().take(MAX_NOTES) {
+            eprintln!("note: {name}: {}", escape(note));
+        }
+        if let Some(hidden) = profile.notes.len().checked_sub(MAX_NOTES).filter(|hidden| *hidden > 0) {
+            eprintln!("note: {name}: {hidden} more are left out (weir profiles shows all)");
+        }
+    }
 }
 
 impl Profile {
@@ -167,7 +238,7 @@ impl Profile {
             providers: builtin.providers.iter().map(|provider| (*provider).to_owned()).collect(),
             kernel: builtin.kernel.to_owned(),
             is_kernel_optional: builtin.is_kernel_optional,
-            file: None,
+            ..Self::default()
         }
     }
 
@@ -186,6 +257,11 @@ impl Profile {
             });
             events.is_kernel_optional &= self.is_kernel_optional;
         }
+        if !self.stacks.is_empty() {
+            let stacks = parse_stacks(&self.stacks).map_err(|reason| anyhow!("{reason}"))?;
+            events.stacks.get_or_insert(stacks);
+        }
+        events.buffers = events.buffers.or(self.buffers);
         Ok(())
     }
 }
@@ -201,16 +277,39 @@ fn read_file(path: &Path) -> Result<Profile> {
     if BUILTIN_PROFILES.iter().any(|builtin| builtin.name == name) {
         bail!("{}: the profile {name} is built in; give the file another name", escape_path(path));
     }
-    let context = || format!("cannot read the profile {}", escape_path(path));
-    let metadata = path.metadata().with_context(context)?;
-    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-        bail!("{}: a profile is a file of at most {} KiB", escape_path(path), MAX_FILE_BYTES >> 10);
-    }
-    let text = std::fs::read_to_string(path).with_context(context)?;
+    let text = String::from_utf8(read_limited(path, MAX_FILE_BYTES)?)
+        .with_context(|| format!("cannot read the profile {}", escape_path(path)))?;
     let profile = file::parse(&text).map_err(|error| {
         anyhow!("{}:{}:{}: {}", escape_path(path), error.line, error.column, escape_lines(&error.reason))
     })?;
     Ok(Profile { name, file: Some(path.to_owned()), ..profile })
+}
+
+/// Reads a recording profile of Windows.
+fn read_wprp(name: &str, wprp_name: wprp::WprpName<'_>, prefers_memory: bool) -> Result<Profile> {
+    let path = wprp_name.file;
+    let bytes = read_limited(path, wprp::MAX_FILE_BYTES)?;
+    let text = wprp::decode(&bytes).map_err(|reason| anyhow!("{}: {reason}", escape_path(path)))?;
+    let profile = wprp::parse(&text, wprp_name, prefers_memory)
+        .map_err(|error| anyhow!("{}:{}: {}", escape_path(path), error.line, escape_lines(&error.reason)))?;
+    Ok(Profile { name: name.to_owned(), file: Some(path.to_owned()), ..profile })
+}
+
+/// Reads a regular file that is not larger than a limit.
+fn read_limited(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
+    let context = || format!("cannot read the profile {}", escape_path(path));
+    // Opening a FIFO would block.
+    if !path.metadata().with_context(context)?.is_file() {
+        bail!("{}: a profile is a regular file", escape_path(path));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(max_bytes + 1).read_to_end(&mut bytes))
+        .with_context(context)?;
+    if bytes.len() as u64 > max_bytes {
+        bail!("{}: a profile is a file of at most {} KiB", escape_path(path), max_bytes >> 10);
+    }
+    Ok(bytes)
 }
 
 fn unknown_profile_error(name: &str) -> anyhow::Error {
@@ -218,7 +317,7 @@ fn unknown_profile_error(name: &str) -> anyhow::Error {
     let question = suggest_names(name, &names).map_or_else(String::new, |question| format!("{question} "));
     let shown: Vec<String> = names.iter().map(|name| escape(name)).collect();
     anyhow!(
-        "there is no profile {}. {question}Use {} (weir profiles explains them)",
+        "there is no profile {}. {question}Use {} or a FILE.wprp (weir profiles explains them)",
         escape(name),
         shown.join(", ")
     )
@@ -231,20 +330,20 @@ mod tests {
     #[test]
     fn builtin_profiles_have_valid_events() {
         for builtin in &BUILTIN_PROFILES {
-            let events = resolve(&[builtin.name.to_owned()]).unwrap();
+            let events = resolve(&[builtin.name.to_owned()], false).unwrap();
             assert_eq!(events.providers.len(), builtin.providers.len(), "{}", builtin.name);
             assert!(events.kernel.is_some(), "{}", builtin.name);
         }
-        let app = resolve(&[DEFAULT_PROFILE.to_owned()]).unwrap();
+        let app = resolve(&[DEFAULT_PROFILE.to_owned()], false).unwrap();
         assert!(app.is_kernel_optional && app.providers[0].is_pattern() && app.providers[0].level == 4);
     }
 
     #[test]
     fn profiles_are_united() {
-        let events = resolve(&["cpu".to_owned(), "net".to_owned(), "cpu".to_owned()]).unwrap();
+        let events = resolve(&["cpu".to_owned(), "net".to_owned(), "cpu".to_owned()], false).unwrap();
         assert_eq!(events.kernel, Some(parse_kernel("cpu,net").unwrap()));
         assert!(!events.is_kernel_optional);
-        let events = resolve(&["app".to_owned(), "net".to_owned()]).unwrap();
+        let events = resolve(&["app".to_owned(), "net".to_owned()], false).unwrap();
         assert_eq!(events.providers.len(), 1);
         assert!(!events.is_kernel_optional, "a named kernel profile is not optional");
     }
@@ -252,10 +351,10 @@ mod tests {
     #[test]
     fn unknown_profile_lists_the_known_ones() {
         for name in ["", "cpus", "../x", "a/b", ".hidden"] {
-            let error = find(name).unwrap_err().to_string();
+            let error = find(name, false).unwrap_err().to_string();
             assert!(error.contains("memory, all"), "{name}: {error}");
         }
-        let error = find("cpus").unwrap_err().to_string();
+        let error = find("cpus", false).unwrap_err().to_string();
         assert!(error.starts_with("there is no profile cpus. Did you mean cpu? Use app, cpu, "), "{error}");
     }
 

@@ -53,7 +53,7 @@ pub(crate) use untraced::{
 };
 
 /// How long to wait for processes when a provider is enabled.
-const ENABLE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const ENABLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait for a session that another client stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of sessions that enable one provider, or one group

@@ -23,6 +23,7 @@ use super::kernel_event::{DiskOperation, KernelEvent, read_kernel_event};
 use super::trace_facts::TraceFacts;
 use crate::event::{EventContext, ReadFlow, describe_record, describes_file};
 use crate::filter::EventFilter;
+use crate::mark::MarkSchema;
 use crate::observer::ReadObserver;
 use crate::schema_files::{SchemaFiles, load_traced_programs};
 use crate::symbols::{SymbolOptions, TraceSymbols};
@@ -95,6 +96,18 @@ pub struct AnalysisOptions {
     pub schemas: SchemaFiles,
 }
 
+/// The most marks of the traces that a report keeps.
+const MAX_MARKS: usize = 10_000;
+
+/// A mark that `weir mark` or `weir relog --mark` wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceMark {
+    /// Time in nanoseconds since the first trace began.
+    pub time_ns: i64,
+    /// The text as written, unescaped.
+    pub text: String,
+}
+
 /// Opened traces, ready for a report.
 pub struct Analysis {
     traces: TraceSet,
@@ -106,6 +119,7 @@ pub struct Analysis {
     filter: EventFilter,
     /// Filled only if events are selected by name or id.
     events_with_stacks: EventsWithStacks,
+    marks: Vec<TraceMark>,
     /// The selected time.
     pub window: TimeWindow,
 }
@@ -134,6 +148,7 @@ impl Analysis {
             facts.push(TraceFacts::new(definitions.with_shared_limit(), symbols, rate));
         }
         let is_by_name = !needed.events.is_empty();
+        let (mark_schema, mut marks) = (MarkSchema::new()?, Vec::new());
         // The header of a session that did not end contains no end time.
         let mut end =
             traces.inputs.iter().map(|input| input.trace.header().end_time).fold(start, FileTime::max);
@@ -147,6 +162,11 @@ impl Analysis {
             }
             if is_by_name {
                 traces.decoder.observe(record);
+            }
+            if marks.len() < MAX_MARKS
+                && let Some(text) = mark_schema.read_text(record)
+            {
+                marks.push(TraceMark { time_ns: time_since_ns(start, clock, record), text });
             }
             Ok(ReadFlow::Continue)
         })?;
@@ -165,6 +185,7 @@ impl Analysis {
             needed,
             filter,
             events_with_stacks: EventsWithStacks::default(),
+            marks,
             window,
         })
     }
@@ -181,6 +202,11 @@ impl Analysis {
     /// read events that were selected by name or id.
     pub fn events_with_stacks(&self) -> Vec<&str> {
         self.events_with_stacks.names()
+    }
+
+    /// Returns the marks in the window, at most the first 10,000 of the traces.
+    pub fn marks(&self) -> Vec<&TraceMark> {
+        self.marks.iter().filter(|mark| self.window.contains(mark.time_ns)).collect()
     }
 
     /// Returns the recorded time in the window.
@@ -269,6 +295,12 @@ impl Analysis {
     }
 }
 
+/// Returns the time of a record, in nanoseconds since `start`.
+fn time_since_ns(start: FileTime, clock: &Clock, record: &Record<'_>) -> i64 {
+    let offset = clock.start.0.saturating_sub(start.0).saturating_mul(100);
+    offset.saturating_add(clock.nanos_since_start(record.time()))
+}
+
 /// Converts records to events of a report.
 struct RecordConverter<'a> {
     walker: Walker,
@@ -280,8 +312,7 @@ struct RecordConverter<'a> {
 impl RecordConverter<'_> {
     /// Returns the time of a record, in nanoseconds since the first trace began.
     fn time_ns(&self, clock: &Clock, record: &Record<'_>) -> i64 {
-        let offset = clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
-        offset.saturating_add(clock.nanos_since_start(record.time()))
+        time_since_ns(self.start, clock, record)
     }
 
     /// Returns the event of a record, if the report needs it.

@@ -48,8 +48,8 @@ fails, 130 if Ctrl-C ended weir before CMD ended or the file was finalised. With
 pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
-    /// Profiles: sets of providers and kernel events (weir profiles), separated by commas [default:
-    /// app, if neither -p nor --kernel is given]
+    /// Profiles: sets of providers and kernel events (weir profiles), separated by commas, or a
+    /// recording profile of Windows, FILE.wprp [default: app, if neither -p nor --kernel is given]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) profile: Vec<String>,
     /// Record no kernel events of the profile
@@ -153,15 +153,19 @@ Your own profiles are files NAME.toml in ~/.config/traceweir/profiles (or $XDG_C
   providers = [\"Contoso.*::info\", \"Fabrikam.Pay:0x10\"]     # each as one -p
   kernel = \"cpu,cswitch\"                                     # as for --kernel
 
+A recording profile of Windows is used in place: FILE.wprp, or FILE.wprp!NAME and FILE.wprp!NAME.Light if the file has several.
+What Linux does not have is left out, with one line for each. A profile that logs to memory records as with --flight.
+
 Examples:
   weir profiles                          list them
   weir profiles app                      explain one
-  weir record --profile cpu,net -- ./app";
+  weir record --profile cpu,net -- ./app
+  weir profiles net.wprp                 explain what a recording profile of Windows records here";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_PROFILES)]
 pub(crate) struct ProfilesArgs {
-    /// Profile to explain [default: list all]
+    /// Profile to explain: a name, or FILE.wprp [default: list all]
     pub(crate) name: Option<String>,
 }
 

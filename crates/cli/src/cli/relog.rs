@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use traceweir_analysis::mark::MAX_TEXT_BYTES;
 
 use super::{FilterArgs, InputFiles, SchemaArgs, ThreadArgs};
 use crate::text::{Moment, parse_moment};
-
-const MAX_MARK_BYTES: usize = 512;
 
 const AFTER_HELP: &str = "\
 A kept event retains its bytes, time, processor, thread and process. Of several files, the one that
@@ -45,7 +44,7 @@ pub(crate) struct RelogArgs {
     /// Leave out this provider; same forms as --provider; may be repeated
     #[arg(long, value_name = "NAME|GUID")]
     pub(crate) drop: Vec<String>,
-    /// Add an event of the provider Traceweir.Relog with this text; TIME as for --from; may be
+    /// Add an event of the provider Traceweir.Marks with this text; TIME as for --from; may be
     /// repeated
     #[arg(long, value_name = "TIME=TEXT", allow_hyphen_values = true, value_parser = parse_mark)]
     pub(crate) mark: Vec<(Moment, String)>,
@@ -73,8 +72,8 @@ fn parse_mark(text: &str) -> Result<(Moment, String), String> {
     let Some((time, text)) = text.split_once('=') else {
         return Err("use TIME=TEXT, such as 2.5s=here".to_owned());
     };
-    if text.len() > MAX_MARK_BYTES || text.contains('\0') {
-        return Err(format!("the text has more than {MAX_MARK_BYTES} bytes, or a NUL"));
+    if text.len() > MAX_TEXT_BYTES || text.contains('\0') {
+        return Err(format!("the text has more than {MAX_TEXT_BYTES} bytes, or a NUL"));
     }
     Ok((parse_moment(time)?, text.to_owned()))
 }

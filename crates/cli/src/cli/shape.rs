@@ -35,7 +35,7 @@ impl ClockName {
 }
 
 /// Mode, buffers and clock of a session.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Session")]
 pub(crate) struct ShapeArgs {
     /// Write a file that grows up to --max-size [the default with -o]

@@ -18,11 +18,14 @@ const FIRST_COMMANDS: [(&str, &str); 6] = [
 /// The visible subcommands by heading.
 const HEADINGS: [(&str, &[&str]); 6] = [
     ("Record and look", &["record", "watch", "profiles", "providers", "demo"]),
-    ("Sessions", &["list", "start", "stop", "query", "update", "flush", "enable", "disable", "autologger"]),
+    (
+        "Sessions",
+        &["list", "start", "stop", "query", "update", "flush", "mark", "enable", "disable", "autologger"],
+    ),
     ("Traces", &["dump", "convert", "info", "stats", "check", "repair", "relog"]),
     ("Analysis", &["report", "flame", "view", "sql"]),
     ("Programs", &["mc", "cc", "shims"]),
-    ("Machine", &["doctor", "daemon", "access", "ask", "error"]),
+    ("Machine", &["doctor", "daemon", "access", "ask", "error", "completions", "man"]),
 ];
 
 /// Sets the help page of the command `weir`.

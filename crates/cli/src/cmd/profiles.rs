@@ -6,14 +6,14 @@ use crate::cli::ProfilesArgs;
 use crate::exit::{self, CommandOutcome};
 use crate::output::print_text;
 use crate::profiles::{self, Profile};
-use crate::text::{escape, escape_path, format_table, quote_for_shell};
+use crate::text::{escape, escape_path, format_number, format_table, quote_for_shell};
 
 /// Exit status if a file of a profile is invalid; the other profiles are listed.
 const INVALID_FILE: u8 = 1;
 
 pub(super) fn run(options: &ProfilesArgs) -> Result<CommandOutcome> {
     if let Some(name) = &options.name {
-        print_text(&format_profile(&profiles::find(name)?))?;
+        print_text(&format_profile(&profiles::find(name, false)?))?;
         return Ok(CommandOutcome::Fine);
     }
     let list = profiles::list();
@@ -47,7 +47,25 @@ fn format_profile(profile: &Profile) -> String {
         page.push_str(&format!("  kernel     {}{optional}\n", escape(&profile.kernel)));
         options.push_str(&format!(" --kernel {}", quote_for_shell(&profile.kernel)));
     }
-    let events = profiles::resolve(std::slice::from_ref(&profile.name)).ok();
+    if !profile.stacks.is_empty() {
+        page.push_str(&format!("  stacks     {}\n", escape(&profile.stacks)));
+        options.push_str(&format!(" --stacks {}", quote_for_shell(&profile.stacks)));
+    }
+    if let Some(buffers) = profile.buffers {
+        let place =
+            if buffers.is_in_memory { "in memory, written at the end" } else { "written to the file" };
+        let format_size =
+            |kib: u64| if kib == 0 { "default".to_owned() } else { format!("{} KiB", format_number(kib)) };
+        let (each, total) = (format_size(buffers.buffer_kib.into()), format_size(buffers.total_kib));
+        page.push_str(&format!("  buffers    {each} each, {total} in total, {place}\n"));
+        if let Some(memory) = buffers.memory() {
+            options.push_str(&format!(" --flight {}K", memory.kib()));
+        }
+    }
+    for note in &profile.notes {
+        page.push_str(&format!("  left out   {}\n", escape(note)));
+    }
+    let events = profiles::resolve(std::slice::from_ref(&profile.name), false).ok();
     match events.and_then(|events| events.kernel) {
         Some(kernel) if kernel.has_wakeups() => {
             page.push_str("Without CAP_PERFMON: no wakeups, and call stacks of samples only\n");

@@ -39,6 +39,7 @@ use crate::signals::{self, INTERRUPTED};
 use crate::text::{escape_path, format_count, quote_path_for_shell};
 use command::{RECORDING_FAILED, describe_failure, to_exit_status};
 use setup::RecordedEvents;
+pub(super) use setup::apply_profile_buffers;
 use summary::SummaryRequest;
 use until::UntilWatch;
 

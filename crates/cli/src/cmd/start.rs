@@ -14,12 +14,23 @@ use crate::text::{escape, escape_path, format_number, quote_for_shell};
 
 pub(super) fn run(options: &StartArgs) -> Result<CommandResult> {
     let mut requests = options.providers.resolve(&options.manifest)?;
-    let profile = profiles::resolve(&options.profile)?;
+    let prefers_memory = options.shape.buffering;
+    let profile = profiles::resolve(&options.profile, prefers_memory)?;
     requests.extend(profile.providers);
     let mut kernel = options.kernel.clone();
     kernel.add(profile.kernel);
+    if kernel.kernel.is_some() {
+        kernel.stacks = kernel.stacks.or(profile.stacks);
+    }
     kernel.check_used();
-    let mut plan = sessions::build_plan(&options.name, options.output.as_deref(), &options.shape)?;
+    profiles::print_notes(&options.profile, prefers_memory);
+    let mut shape = options.shape.clone();
+    if let Some(buffers) = profile.buffers {
+        let has_mode = shape.mode_bits() != 0;
+        buffers.fill_in(&mut shape);
+        shape.buffering |= buffers.is_in_memory && !has_mode;
+    }
+    let mut plan = sessions::build_plan(&options.name, options.output.as_deref(), &shape)?;
     plan.force = options.force;
     let is_private = sessions::is_private(plan.mode);
     if is_private && plan.guid.is_null() {

@@ -87,7 +87,7 @@ fn write_texts(f: &mut Formatter<'_>, option: &str, list: &[String]) -> fmt::Res
 }
 
 /// Returns a text unchanged if it has no special characters, or else in quotes.
-fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     // A name that looks like a GUID or a number must be quoted.
     let is_ambiguous = text.parse::<Guid>().is_ok() || is_number(text);

@@ -17,6 +17,25 @@ use crate::recordings;
 use crate::sessions::{self, SessionPlan, StartedSession};
 use crate::text::{format_count, format_number};
 
+/// Sets the options of buffers that profiles ask for and the command line does not give. Errors of
+/// profiles are reported when their events are resolved.
+pub(in crate::cmd) fn apply_profile_buffers(options: &mut RecordArgs) {
+    let prefers_memory = options.flight.is_some();
+    profiles::print_notes(&options.profile, prefers_memory);
+    let events = profiles::resolve(&options.profile, prefers_memory);
+    let Some(buffers) = events.ok().and_then(|events| events.buffers) else { return };
+    let shape = &mut options.shape;
+    let has_destination = options.flight.is_some() || shape.mode_bits() != 0 || shape.max_size.is_some();
+    match buffers.memory().filter(|_| !has_destination) {
+        Some(memory) => {
+            options.flight = Some(memory);
+            shape.buffer_size = shape.buffer_size.or(Some(buffers.buffer_kib).filter(|kib| *kib != 0));
+        }
+        None if options.flight.is_none() => buffers.fill_in(shape),
+        None => {}
+    }
+}
+
 /// The events to record.
 pub(super) struct RecordedEvents {
     pub(super) requests: Vec<EnableRequest>,
@@ -42,11 +61,14 @@ impl RecordedEvents {
             );
         }
         let profile = match has_choice {
-            true => profiles::resolve(&options.profile)?,
-            false => profiles::resolve(&[DEFAULT_PROFILE.to_owned()])?,
+            true => profiles::resolve(&options.profile, options.flight.is_some())?,
+            false => profiles::resolve(&[DEFAULT_PROFILE.to_owned()], false)?,
         };
         let mut kernel = options.kernel.clone();
         kernel.add(profile.kernel.filter(|_| !options.no_kernel));
+        if kernel.kernel.is_some() {
+            kernel.stacks = kernel.stacks.or(profile.stacks);
+        }
         kernel.check_used();
         let is_kernel_optional = profile.is_kernel_optional && options.kernel.kernel.is_none();
         let roots = tree_roots(options);

@@ -2,23 +2,11 @@
 
 use anyhow::Result;
 use traceweir::relog::{Output, TraceEvent};
-use traceweir_format::Guid;
+use traceweir_analysis::mark::{self, MarkSchema};
 use traceweir_format::header::event::EventHeader;
-use traceweir_format::header::extended::Item;
-use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType};
 use traceweir_format::time::FileTime;
-use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
-use traceweir_format::wire::Put;
 
 use crate::text::{Moment, escape};
-
-/// The provider of marks.
-const PROVIDER: &str = "Traceweir.Relog";
-/// In type of the text field: 8-bit text up to a NUL.
-const IN_TYPE_ANSI: u8 = 2;
-/// Out type of the text field: shown as UTF-8.
-const OUT_TYPE_UTF8: u8 = 35;
-const LEVEL_INFO: u8 = 4;
 
 /// Marks that have not been written yet, the latest first.
 pub(super) struct Marks(Vec<(FileTime, String)>);
@@ -63,28 +51,16 @@ impl Marks {
 }
 
 fn write_mark(time: FileTime, text: &str, output: &mut Output) -> Result<()> {
-    let (mut traits, mut metadata) = (TraitsBuilder::new(PROVIDER), MetadataBuilder::new("Mark", 0));
-    let items = [
-        Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },
-        Item {
-            kind: ExtType::EVENT_SCHEMA_TL,
-            data: metadata.add_field("text", IN_TYPE_ANSI, OUT_TYPE_UTF8, 0).finish()?,
-        },
-    ];
+    let schema = MarkSchema::new()?;
     let header = EventHeader {
-        provider: Guid::from_provider_name(PROVIDER),
+        provider: schema.provider,
         process_id: std::process::id(),
-        descriptor: EventDescriptor {
-            channel: CHANNEL_TRACELOGGING,
-            level: LEVEL_INFO,
-            ..EventDescriptor::default()
-        },
-        items: &items,
+        descriptor: mark::DESCRIPTOR,
+        items: &schema.items(),
         ..EventHeader::default()
     };
-    let (mut payload, mut record) = (Vec::new(), Vec::new());
-    payload.put_ansi_z(text);
-    header.encode(&payload, &mut record)?;
+    let mut record = Vec::new();
+    header.encode(&schema.encode_text(text), &mut record)?;
     // Input 0, processor 0.
     let mut mark = TraceEvent::from_record(0, 0, &record)?;
     mark.set_time(time)?;

@@ -41,6 +41,7 @@ pub(super) fn run(options: &ReportCpuArgs) -> Result<CommandOutcome> {
         }
         _ => samples.add_tables(&mut page),
     }
+    page.add_marks(&analysis);
     page.print(&reading)?;
     Ok(reading_outcome(&reading))
 }

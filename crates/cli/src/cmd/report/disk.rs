@@ -32,6 +32,7 @@ pub(super) fn run(options: &ReportDiskArgs) -> Result<CommandOutcome> {
     }
     let mut page = ReportPage::new(options.tables);
     DiskTables { report: &disks }.add_to_page(&analysis, &reading, &mut page);
+    page.add_marks(&analysis);
     page.print(&reading)?;
     Ok(reading_outcome(&reading))
 }

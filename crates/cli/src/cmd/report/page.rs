@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use traceweir_analysis::report::{Analysis, Latencies, ProcessId, ProcessTable};
+use traceweir_analysis::report::{Analysis, Latencies, ProcessId, ProcessTable, TraceMark};
 use traceweir_analysis::traces::ReadSummary;
 
 use crate::cli::TableArgs;
@@ -133,6 +133,17 @@ impl ReportPage {
         } else if !is_damaged {
             self.add_line("lost: nothing, according to the sessions");
         }
+    }
+
+    /// Adds a table of the marks in the time span, if there are any.
+    pub(super) fn add_marks(&mut self, analysis: &Analysis) {
+        let to_cells =
+            |mark: &&TraceMark| [format!("{:.6}", mark.time_ns as f64 / 1e9), format_name(&mark.text)];
+        self.add_table("marks", [("s", true), ("text", false)], &analysis.marks(), to_cells, |mark| {
+            let mut object = JsonObject::new();
+            object.text("by", "mark").raw("time_ns", &mark.time_ns.to_string()).text("text", &mark.text);
+            object
+        });
     }
 
     /// Prints the page, then the warnings of the reading. A page for people contains the losses, so

@@ -28,6 +28,7 @@ pub(super) fn run(options: &ReportSyscallArgs) -> Result<CommandOutcome> {
     tables.check_not_empty()?;
     let mut page = ReportPage::new(options.tables);
     tables.add_to_page(&analysis, &reading, &mut page);
+    page.add_marks(&analysis);
     page.print(&reading)?;
     Ok(reading_outcome(&reading))
 }
