@@ -196,7 +196,7 @@ pub(crate) enum Command {
     CaptureState(Box<CaptureStateArgs>),
     /// Change settings of a running session
     Update(UpdateArgs),
-    /// Write buffered events to the file, or a flight recorder's snapshot
+    /// Write buffered events to the file, or snapshot a flight recorder
     Flush(FlushArgs),
     /// Continue in the next file of a sequence; same as update --next-file
     #[command(hide = true)]
