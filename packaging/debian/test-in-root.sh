@@ -56,8 +56,6 @@ expect "lost: nothing" as_user "weir demo"
 expect "marked 1 session: App" as_user "weir start App -o app.etl && weir mark 'here it is' && weir stop App"
 expect 'text="here it is"' as_user "weir dump app.etl"
 expect "sound" as_user "weir check app.etl"
-expect "<html" as_user "weir flame app.etl --event Mark -o mark.html || echo '<html'"
-as_user "weir list" > /dev/null 2>&1
 
 step "compile and record a C program"
 expect -ltraceweir pkg-config --libs traceweir
@@ -76,7 +74,6 @@ for _ in $(seq 100); do
     [ -S /run/traceweir/control.sock ] && break
     sleep 0.1
 done
-expect "is running" weir doctor --need service || true
 weir start --system Machine -o /tmp/machine.etl > /tmp/start.log 2>&1 || fail "$(cat /tmp/start.log)"
 weir mark --system "from root" > /dev/null
 weir stop --system Machine > /dev/null 2>&1
