@@ -7,6 +7,8 @@
 #   third_party_licences Cargo.toml tool-crate > FILE    # into /usr/share/doc/PACKAGE
 #   build_package "$stage" NAME "Depends: …" "Short description" "Long description"
 #
+# compression=gzip is faster than xz, the default.
+#
 # build_package adds copyright, changelog, md5sums and control file, sets modes, and prints the path
 # of the package. Files in $stage/DEBIAN (maintainer scripts, conffiles, shlibs, triggers) are kept.
 
@@ -103,6 +105,6 @@ build_package() { # STAGE NAME FIELDS SUMMARY DESCRIPTION
     } > "$stage/DEBIAN/control"
     mkdir -p "$out"
     file=$out/${name}_${version}_$architecture.deb
-    dpkg-deb --root-owner-group -Zxz --build "$stage" "$file" >/dev/null
+    dpkg-deb --root-owner-group -Z"${compression:-xz}" --build "$stage" "$file" >/dev/null
     echo "$file"
 }

@@ -29,6 +29,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
+# gzip is faster than xz.
+export compression=gzip
 packaging/debian/build.sh "${build[@]}" --out "$work/debs"
 # The same files as the next version.
 packaging/debian/build.sh "${build[@]}" --built --out "$work/next" --version "$version+next1"
