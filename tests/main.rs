@@ -7,6 +7,7 @@ mod commands;
 #[path = "support/control_group.rs"]
 mod control_group;
 mod golden;
+mod guide;
 mod live;
 mod manifests;
 mod parallel;

@@ -7,6 +7,8 @@ mod cc;
 mod convert;
 mod daemon_choice;
 mod doctor;
+#[cfg(test)]
+mod documented;
 mod error;
 mod kernel;
 mod mc;
