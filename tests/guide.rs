@@ -239,6 +239,10 @@ fn run_page(page: &Page) {
 }
 
 fn find_problems(page: &Page) -> Vec<String> {
+    if Command::new("bash").args(["-c", "exit"]).status().is_err() {
+        skip::skip("bash", "bash is not installed");
+        return Vec::new();
+    }
     let consoles = page.blocks.iter().filter(|block| block.is_console());
     let blocks: Vec<_> =
         consoles.filter(|block| can_run(page, block)).map(|block| (block, block.steps())).collect();
@@ -246,7 +250,7 @@ fn find_problems(page: &Page) -> Vec<String> {
     let script = home.path(".commands");
     fs::write(&script, write_script(&blocks)).unwrap();
     let daemon = Daemon::start();
-    let output = home.shell(&script, daemon.folder()).output().expect("bash and timeout are not installed");
+    let output = home.shell(&script, daemon.folder()).output().expect("timeout is not installed");
     let output = String::from_utf8_lossy(&output.stdout);
 
     let mut outputs = output.split(OUTPUT_START).skip(1);
