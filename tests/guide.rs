@@ -294,7 +294,7 @@ fn wrong_outputs_and_failing_commands_are_reported() {
 /// Returns the pages whose commands run.
 fn documented_pages() -> Vec<Page> {
     let mut paths = markdown_files("docs/guide");
-    paths.push("README.md".to_owned());
+    paths.extend(["README.md", "docs/README.md"].map(str::to_owned));
     paths.iter().map(|path| Page::read(path)).collect()
 }
 

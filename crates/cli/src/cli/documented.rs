@@ -118,7 +118,7 @@ fn markdown_files(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn command_line_accepts_the_commands_of_readme_and_guide() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut pages = vec![root.join("README.md")];
+    let mut pages = vec![root.join("README.md"), root.join("docs/README.md")];
     markdown_files(&root.join("docs/guide"), &mut pages);
     let mut errors = Vec::new();
     let mut count = 0;
