@@ -192,9 +192,9 @@ impl Lives {
 
     /// Learns from a stack to which process a thread belongs.
     pub(super) fn observe_stack(&mut self, at: MachineTime, tid: u32, pid: u32) {
-        let is_new = self.find_thread(at.machine, tid, at.time_ns).is_none();
+        let known = self.threads.len();
         let Some(index) = self.find_or_add_thread(at, tid, Some(pid)) else { return };
-        if is_new {
+        if self.threads.len() > known {
             self.seen_in_stacks.insert(index);
         }
         let Some(thread) = self.thread(index) else { return };
